@@ -32,7 +32,7 @@ from cavity.data.labelled import LabelledRows
 from cavity.data.parts import import_arrow
 from cavity.data.values import DATE_PARTS, WHOLE, ValueCounts, ValueIndex, Values, values_as_keys
 from cavity.text import listed
-from cavity.typing import Array, IntArray
+from cavity.typing import AnyArray, Array, IntArray
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,6 +85,16 @@ class LearnedEffects:
             if some:
                 sizes[name] = size
         return sizes
+
+    def joined_to(self, names: AnyArray) -> tuple[AnyArray, dict[str, int], IntArray | None]:
+        """What a source says of columns with features of these names [d], followed by the effects.
+
+        The names of all features, sets of them to choose from, and the rows to hold out, if any are:
+        see `RowSource`.
+        """
+        every = np.append(names, np.array(self.features, dtype=object))
+        held_out = self.folds.held_out
+        return every, self.feature_sets(len(names)), held_out if len(held_out) else None
 
     def chosen(self, feature_set: str | None) -> list[EffectEncoder]:
         """The effects of a set of features; all if it is None."""

@@ -18,7 +18,7 @@ from cavity.data.labels import Classes
 from cavity.data.parts import import_arrow, one_line
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.shuffle import read_ahead
-from cavity.data.source import RawRows
+from cavity.data.source import NO_SETS, RawRows
 from cavity.data.table import FrameTable, Table
 from cavity.errors import SourceError
 from cavity.memory import available_bytes
@@ -94,8 +94,9 @@ def training_rows(
     optional.
     """
     names = preprocessor.get_feature_names_out()
+    sets, reserved = NO_SETS, None
     if effects is not None:
-        names = np.append(names, np.array(effects.features, dtype=object))
+        names, sets, reserved = effects.joined_to(names)
     n_rows, dtype = int(classes.counts.sum()), np.dtype(preprocessor.dtype_)
     needed = n_rows * len(names) * dtype.itemsize
     if max_memory is None:
@@ -105,9 +106,7 @@ def training_rows(
     read = table, preprocessor, classes, weight, effects
 
     def with_sets(source: Source) -> Source:
-        if effects is not None:
-            source.feature_sets = effects.feature_sets(preprocessor.n_features_out_)
-            source.reserved = effects.folds.held_out if len(effects.folds.held_out) else None
+        source.feature_sets, source.reserved = sets, reserved
         return source
 
     if needed <= max_memory:

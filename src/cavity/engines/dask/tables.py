@@ -101,9 +101,7 @@ class TablePieces:
         names, sets, reserved = self._preprocessor.get_feature_names_out(), NO_SETS, None
         firsts: Sequence[int] = [0] * len(self._pieces)
         if effects is not None:
-            names = np.append(names, np.array(effects.features, dtype=object))
-            sets = effects.feature_sets(self._preprocessor.n_features_out_)
-            reserved = effects.folds.held_out if len(effects.folds.held_out) else None
+            names, sets, reserved = effects.joined_to(names)
             firsts = self._first_numbers()
         added = dask.delayed(effects)
         partitions = [
