@@ -17,6 +17,7 @@ from cavity.data.effect_counts import (
     Folds,
     GroupCounts,
     Pass,
+    most_kept,
 )
 from cavity.data.effect_groups import CountedColumn, best_groups
 from cavity.data.effects import (
@@ -284,7 +285,7 @@ def _value_counts(encoder: EffectEncoder, kept: float) -> ValueCounts:
     _, n_folds, n_classes = encoder.counts.shape
     words = encoder.indices[0].keys
     kind = pa.string() if words.dtype == object else pa.float64()
-    counted = ValueCounts(n_folds, n_classes, max(1_000, MOST_CELLS // (n_folds * n_classes)))
+    counted = ValueCounts(n_folds, n_classes, most_kept(MOST_CELLS, n_folds * n_classes))
     counted.keys = pa.concat_arrays([pa.array(words, kind), pa.nulls(1, kind)])
     counted.counts = encoder.counts * kept
     counted.n_rows = round(float(counted.counts.sum()))
@@ -296,7 +297,7 @@ def _cell_counts(encoder: EffectEncoder, kept: float) -> CellCounts:
     assert encoder.counts is not None
     assert encoder.cells is not None
     _, n_folds, n_classes = encoder.counts.shape
-    counted = CellCounts(n_folds, n_classes, max(1_000, MOST_GROUP_CELLS // (n_folds * n_classes)))
+    counted = CellCounts(n_folds, n_classes, most_kept(MOST_GROUP_CELLS, n_folds * n_classes))
     cell, fold, code = np.nonzero(encoder.counts)
     counted.add(encoder.cells[cell], fold, code, kept * encoder.counts[cell, fold, code])
     return counted

@@ -24,7 +24,7 @@ from scipy.special import gammaln
 
 from cavity.data.columns import CATEGORICAL
 from cavity.data.labels import n_latents
-from cavity.data.sampling import row_hash
+from cavity.data.sampling import hashed_folds
 from cavity.data.values import Positions, ValueIndex, Values
 from cavity.typing import Array, IntArray
 
@@ -49,7 +49,7 @@ def folds_of(numbers: IntArray) -> IntArray:
     >>> folds_of(np.arange(8)).tolist()
     [3, 2, 3, 0, 1, 3, 1, 0]
     """
-    return np.asarray(row_hash(numbers, _FOLD_SEED) % np.uint64(N_FOLDS), dtype=np.int64)
+    return hashed_folds(numbers, N_FOLDS, _FOLD_SEED)
 
 
 def base_rates(totals: Array) -> Array:

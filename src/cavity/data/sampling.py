@@ -123,6 +123,15 @@ def row_hash(numbers: IntArray, seed: int = 0) -> NDArray[np.uint64]:
     return np.asarray(mixed ^ (mixed >> np.uint64(33)))
 
 
+def hashed_folds(numbers: IntArray, n: int, seed: int) -> IntArray:
+    """The fold [t], from 0 to n − 1, of rows with these numbers [t], by a hash of the number.
+
+    >>> hashed_folds(np.arange(8), 5, seed=0x5EED).tolist()
+    [4, 2, 2, 4, 1, 1, 3, 1]
+    """
+    return np.asarray(row_hash(numbers, seed) % np.uint64(n), dtype=np.int64)
+
+
 _ROWS_AT_ONCE = 1_000_000
 
 

@@ -23,7 +23,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from cavity.data.arrays import ArraySource, mapping_of
 from cavity.data.labels import n_latents
-from cavity.data.sampling import hashed_rows, row_hash
+from cavity.data.sampling import hashed_folds, hashed_rows
 from cavity.data.scaling import Scaling
 from cavity.data.source import Source, rows_to_look_at
 from cavity.gp.calibration import FEWEST_ROWS, MOST_VALUES
@@ -51,7 +51,7 @@ def fold_of(numbers: IntArray) -> IntArray:
     >>> fold_of(np.arange(8)).tolist()
     [4, 2, 2, 4, 1, 1, 3, 1]
     """
-    return (row_hash(numbers, _FOLD_SEED) % np.uint64(N_FOLDS)).astype(np.int64)
+    return hashed_folds(numbers, N_FOLDS, _FOLD_SEED)
 
 
 def learn_mean_function(
