@@ -277,11 +277,9 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         wanted = [("target column", target), ("weight column", weight)]
         wanted += [("column to leave out,", name) for name in self.drop_features]
         wanted += [("categorical column", name) for name in self.categorical_features]
-        for what, name in wanted:
-            if name is not None and name not in table.columns:
-                raise SourceError(
-                    f"{table.name} has no {what} {name!r}{suggestion(name, table.columns)}"
-                )
+        for role, name in wanted:
+            if name is not None:
+                table.require(name, role)
         if weight is not None and weight == target:
             raise SourceError(f"{weight!r} is named as both the target and the weight column")
         names = [n for n in table.columns if n not in (target, weight) and n not in self.drop_features]

@@ -39,7 +39,7 @@ from cavity.data.parts import (
     with_keys,
 )
 from cavity.errors import SourceError
-from cavity.text import listed
+from cavity.text import listed, suggestion
 from cavity.typing import InputRows
 
 if TYPE_CHECKING:
@@ -170,6 +170,17 @@ class Table(ABC):
 
         Columns of text files come as strings.
         """
+
+    def require(self, name: str, role: str) -> None:
+        """Raise unless the table has a column of this name; role: what errors call the column.
+
+        >>> open_table({"late": [True, False]}).require("lat", "target column")
+        Traceback (most recent call last):
+        cavity.errors.SourceError: the data frame has no target column 'lat'; did you mean 'late'?
+        """
+        if name not in self.columns:
+            words = suggestion(name, self.columns)
+            raise SourceError(f"{self.name} has no {role} {name!r}{words}")
 
 
 def open_table(
