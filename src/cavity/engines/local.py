@@ -44,7 +44,7 @@ from cavity.data.statistics import SAMPLED_KINDS, Moments, learn_from_sample, le
 from cavity.engines.protocol import Engine, Pass
 from cavity.engines.threads import Threads
 from cavity.gp.tiles import KernelRowCache, RefinedRows, Rows, Sites, Sums
-from cavity.typing import Array, Dtype, IntArray
+from cavity.typing import FLOAT64, Array, Dtype, IntArray
 
 _SMALLEST_TILE = 512
 """Least number of rows, about, of a tile that a minibatch is split into for the threads."""
@@ -398,5 +398,5 @@ def tile_moments(source: Source, threads: Threads, *, products: bool) -> Iterato
         rows = block.load()
         return Moments.of(rows.X, rows.weight, products=products)
 
-    size = tile_rows(1, source.n_features, np.dtype(np.float64))
+    size = tile_rows(1, source.n_features, FLOAT64)
     return threads.map(moments, source.blocks(size))
