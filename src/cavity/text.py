@@ -125,6 +125,19 @@ def listed(names: Sequence[str], most: int = _FEW) -> str:
     return words if len(names) <= most else f"{words} and {len(names) - most} more"
 
 
+_LONGEST = 60
+"""Most characters of a cell that a message shows."""
+
+
+def shortened(cell: str) -> str:
+    """The beginning of a cell of text, as an example in a message.
+
+    >>> shortened("late"), len(shortened("x" * 1_000))
+    ('late', 60)
+    """
+    return cell[:_LONGEST]
+
+
 def shown(value: object) -> str:
     """Format the value of a cell as people write it.
 

@@ -224,7 +224,7 @@ def test_validation_tables_that_cannot_be_used():
         small.fit(train, "y", y_val="y")
     with pytest.raises(ValueError, match="X_val without y_val"):
         small.fit(train.drop(columns="y"), train["y"], X_val=judges)
-    with pytest.raises(SourceError, match="X_val: the data frame has no column 'y'"):
+    with pytest.raises(SourceError, match="X_val: the data frame has no target column 'y'"):
         small.fit(train, "y", X_val=judges.drop(columns="y"))
     with pytest.raises(SourceError, match="lacks the column 'code'"):
         small.fit(train, "y", X_val=judges.drop(columns="code"))

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from cavity.data.shuffle import read_ahead
-from cavity.data.source import Block, LoadedBlock, RawRows, Source, missing_members
+from cavity.data.shuffle import BATCHES_AHEAD, read_ahead
+from cavity.data.source import Block, LoadedBlock, RawRows, Source, joined, missing_members
 from cavity.data.weights import is_weight
 from cavity.errors import SourceError
 from cavity.typing import AnyArray, Array, IntArray
@@ -116,10 +116,6 @@ def require(condition: bool, message: str) -> None:
         raise SourceError(message)
 
 
-_BATCHES_AHEAD = 2
-"""Minibatches that are read before they are asked for."""
-
-
 @dataclass(frozen=True)
 class _Checked:
     """A block whose rows are checked when they are read."""
@@ -203,7 +199,7 @@ class GuardedSource(Source):
 
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
         """All rows once, shuffled; the next minibatches are read while this one is used."""
-        return read_ahead(self._loaded(size, rng, skip), _BATCHES_AHEAD)
+        return read_ahead(self._loaded(size, rng, skip), BATCHES_AHEAD)
 
     def _loaded(self, size: int, rng: np.random.Generator, skip: int) -> Generator[Block, None, None]:
         n_rows = 0
@@ -278,12 +274,7 @@ def _check_blocks(source: Source, size: int, probes: IntArray) -> RawRows:
         bool(np.isclose(total, source.total_weight, rtol=1e-4)),
         f"total_weight is {source.total_weight}, the weights sum to {total}",
     )
-    weights = [part.weight for part in parts if part.weight is not None]
-    return RawRows(
-        np.concatenate([part.X for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        np.concatenate(weights) if weights else None,
-    )
+    return joined(parts)
 
 
 def _check_batches(source: Source, size: int, probes: IntArray, values: RawRows) -> None:
@@ -343,11 +334,9 @@ def _check_sample(source: Source) -> None:
 
 
 def _equal(a: RawRows, b: RawRows) -> bool:
-    if a.weight is None or b.weight is None:
-        same_weight = a.weight is b.weight
-    else:
-        same_weight = np.array_equal(a.weight, b.weight)
-    return same_weight and np.array_equal(a.X, b.X) and np.array_equal(a.labels, b.labels)
+    """Whether rows are the same; those without weights count once."""
+    weights = [np.ones(len(rows.labels)) if rows.weight is None else rows.weight for rows in (a, b)]
+    return all(map(np.array_equal, (a.X, a.labels, weights[0]), (b.X, b.labels, weights[1])))
 
 
 def _rng(seed: int) -> np.random.Generator:

@@ -14,8 +14,9 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from cavity.typing import AnyArray, AnyDtype, Array, Dtype, IntArray
+from cavity.typing import AnyArray, AnyDtype, Array, ArrayOrSparse, Dtype, IntArray
 
 NO_SETS: Mapping[str, int] = {}
 """The sets of features of a source whose features are all used."""
@@ -234,6 +235,17 @@ def joined(parts: list[RawRows]) -> RawRows:
         np.concatenate([part.labels for part in parts]),
         np.concatenate(weights) if weighted else None,
     )
+
+
+def booleans_as_integers(X: ArrayOrSparse) -> ArrayOrSparse:
+    """X, with truth values as 0 and 1; an array is not copied.
+
+    >>> booleans_as_integers(np.array([[True, False]]))
+    array([[1, 0]], dtype=uint8)
+    """
+    if X.dtype.kind != "b":
+        return X
+    return X.astype(np.uint8) if sparse.issparse(X) else X.view(np.uint8)
 
 
 def tile_precision(dtype: AnyDtype) -> Dtype:

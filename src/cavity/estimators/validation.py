@@ -12,13 +12,12 @@ from cavity.data import Source
 from cavity.data.arrays import ArraySource
 from cavity.data.labels import require_one_kind, whole_labels
 from cavity.data.opening import (
-    booleans_as_integers,
     described_source,
     open_labelled_rows,
     rows_that_count,
     weighted_arrays,
 )
-from cavity.data.source import RawRows, with_offset
+from cavity.data.source import RawRows, booleans_as_integers, with_offset
 from cavity.data.weights import validated_sample_weight
 from cavity.errors import SourceError
 from cavity.text import listed

@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cavity.engines.local import MOST_HELD_OUT
+from cavity.data.labels import n_latents
+from cavity.data.sampling import MOST_HELD_OUT
 from cavity.inference.optimizers import Adadelta, Adam, Optimizer
 
 BATCH_PER_POINT = 5
@@ -115,7 +116,7 @@ class Decisions:
     @property
     def n_latents(self) -> int:
         """Number of latent functions: one for two classes, else one per class."""
-        return 1 if self.asked.n_classes == 2 else int(self.asked.n_classes)
+        return n_latents(int(self.asked.n_classes))
 
     @property
     def n_inducing(self) -> int:

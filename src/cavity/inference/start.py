@@ -39,7 +39,7 @@ from cavity.inference.rule import Rule
 from cavity.inference.train import make_rule, make_trainer
 from cavity.inference.trainer import Problem, Trainer, make_problem
 from cavity.memory import require_memory
-from cavity.typing import FLOAT64, Array, InputLabels, InputRows, InputWeights
+from cavity.typing import FLOAT64, AnyArray, Array, InputLabels, InputRows, InputWeights
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
@@ -296,7 +296,7 @@ def remembered(make_start: StartingPoint) -> StartingPoint:
 
 def continued_start(previous: PreviousFit, scaling: Scaling, config: TrainingConfig) -> Start:
     """Where an earlier fit ended; with its posterior if it had as many latent functions."""
-    Z = scaling.apply(previous.inducing_points, np.dtype(np.float64))
+    Z = scaling.apply(previous.inducing_points, FLOAT64)
     space = ParameterSpace(previous.kernel, Z, config.learn_kernel, config.learn_inducing)
     # The hyper-prior keeps its centre for the kernel parameters, which come first in the vector.
     centre = space.start
@@ -327,12 +327,12 @@ def starting_point(
     """Kernel and standardised inducing points [m, d] to start from."""
     kernel = None if kernel is None else clone(kernel)
     if inducing_points is not None:
-        Z = scaling.apply(inducing_points, np.dtype(np.float64))
+        Z = scaling.apply(inducing_points, FLOAT64)
         return kernel or _named_kernel(kernel_name, source.n_features, median_distance(Z, rng)), Z
     draw = np.random.default_rng(rng.randint(2**31))
     size = sample_size(n_inducing, inducing_init, source.n_features)
     raw, weight = starting_rows(source, size, draw)
-    X = scaling.apply(raw, np.dtype(np.float64))
+    X = scaling.apply(raw, FLOAT64)
     if kernel is None:
         # Distances between rows, not between cluster centres: those shrink with the number of clusters.
         distance = median_distance(X, rng, weight)
@@ -356,7 +356,7 @@ class TrainingRows:
     """Rows with labels, open for training."""
 
     source: Source
-    classes: Array
+    classes: AnyArray
     """[C]: the values behind the class codes."""
     backend: LocalBackend
 

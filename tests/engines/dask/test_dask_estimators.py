@@ -290,6 +290,19 @@ def test_bad_input_is_refused_before_any_work(rows, labels, error, words):
         DaskSEPClassifier(client=None).fit(rows, labels)
 
 
+@pytest.mark.parametrize("labels", [
+    pd.Series(["a", "b", "a", pd.NA], dtype="string"),
+    pd.Series([True, False, True, pd.NA], dtype="boolean"),
+    pd.Series(pd.to_datetime(["2026-01-01", "2026-01-02", "2026-01-01", None])),
+    pd.Series(["a", "b", "a", None], dtype="category"),
+    pd.Series([1.0, 0.0, 1.0, np.nan]),
+], ids=lambda labels: str(labels.dtype))  # fmt: skip
+def test_missing_labels_are_refused_whatever_stands_for_them(client, labels):
+    frame = dd.from_pandas(pd.DataFrame({"x": np.arange(4.0), "y": labels}), npartitions=2)
+    with pytest.raises(ValueError, match="y has missing values in partition 1; drop their rows"):
+        DaskSEPClassifier(client=client).fit(frame[["x"]], frame["y"])
+
+
 def test_bad_rows_are_refused_with_their_place(client):
     spoiled = X.copy()
     spoiled[130, 1] = np.nan
