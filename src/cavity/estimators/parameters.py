@@ -20,6 +20,7 @@ from cavity.data.source import RowSource
 from cavity.engines.local import LocalBackend
 from cavity.estimators.predictor import GPPredictor
 from cavity.estimators.racing import NO_LEAVES
+from cavity.gp.inducing import POINT_STARTS
 from cavity.gp.model import Model
 from cavity.inference.config import TrainingConfig, resolve
 from cavity.inference.config_checks import (
@@ -287,7 +288,6 @@ _OTHER_NAMES = {
     "seed": "random_state",
 }
 """Parameters of classifiers that set a field of another name."""
-POINT_STARTS = ("kmeans", "random", "greedy")
 _CONDITIONS: dict[str, Condition] = {
     "n_inducing": (any_of(whole_from(1), AUTO), 'a whole number from 1, or "auto"'),
     "inducing_points": (_is_points, '"kmeans", "random", "greedy" or an array [m, d]'),
