@@ -127,9 +127,9 @@ class SparseGPClassifier(ConfiguredClassifier):
         validation: rows, labels and weights of the user's own validation rows, if there are any.
         """
         self._check_parameters()
-        if offset is not None and self._given_mean is not None:
+        if offset is not None and self.mean_function is not None:
             raise ValueError(
-                f"offset and mean_function={self._given_mean!r} both say what is added to the latent "
+                f"offset and mean_function={self.mean_function!r} both say what is added to the latent "
                 "values; leave one of them out"
             )
         if offset is not None and validation[0] is not None:
@@ -236,11 +236,11 @@ class SparseGPClassifier(ConfiguredClassifier):
         self, source: RowSource, config: TrainingConfig, backend: LocalBackend
     ) -> tuple[RowSource, MeanFunction | None]:
         """The rows with what the mean function says of them as offsets, and the mean function."""
-        if self._given_mean is None:
+        if self.mean_function is None:
             return source, None
         assert isinstance(source, Source)
         mean, offset = learn_mean_function(
-            self._given_mean,
+            self.mean_function,
             source,
             self.classes_,
             make_rule(config).likelihood,
@@ -335,7 +335,15 @@ class SparseGPClassifier(ConfiguredClassifier):
             router = np.unique(router, return_inverse=True)[1]  # names as numbers
         posterior = None if problem is None else problem.posterior
         return lambda: fingerprint(
-            config, source, self.kernel, points, weights, posterior, validation, self._given_mean, router
+            config,
+            source,
+            self.kernel,
+            points,
+            weights,
+            posterior,
+            validation,
+            self.mean_function,
+            router,
         )
 
     def _store(

@@ -61,6 +61,12 @@ class ConfiguredClassifier(GPPredictor):
     config_: TrainingConfig
     model_: Model
 
+    # Parameters that some classes do not have; in these, what None means holds.
+    mean_function: BaseEstimator | str | None = None
+    leaves: int | str | BaseEstimator | ArrayLike | None = None
+    """The only word that it may be is "auto"."""
+    window_size: float | None = None
+
     def _check_parameters(self) -> None:
         """Raise for parameters with impossible values, and for those that contradict each other."""
         check_common_parameters(self)
@@ -92,7 +98,7 @@ class ConfiguredClassifier(GPPredictor):
             return replace(config, validation_fraction=0.0) if own_validation else config
         given: ConfigFields = {"feature_sets": feature_sets, "own_validation": own_validation}
         given |= {**self._given_fields(), **(decided or {})}
-        if isinstance(self._given_leaves, str) and not given.get("n_leaves"):
+        if isinstance(self.leaves, str) and not given.get("n_leaves"):
             given["n_local"] = None  # no leaves are tried, or have been chosen
         if self.kernel is not None:
             given["kernel_name"] = None
@@ -138,19 +144,9 @@ class ConfiguredClassifier(GPPredictor):
         return int(check_random_state(self.random_state).randint(2**31))
 
     @property
-    def _given_mean(self) -> BaseEstimator | str | None:
-        """The parameter `mean_function`, if there is one."""
-        return vars(self).get("mean_function")
-
-    @property
-    def _given_leaves(self) -> int | str | BaseEstimator | ArrayLike | None:
-        """The parameter `leaves`, if there is one; the only word that it may be is "auto"."""
-        return vars(self).get("leaves")
-
-    @property
     def _router(self) -> BaseEstimator | ArrayLike | None:
         """The user's own estimator, or leaf numbers of rows, for which leaf a row falls into."""
-        leaves = self._given_leaves
+        leaves = self.leaves
         return None if isinstance(leaves, (Integral, str)) else leaves
 
     def _learned_routing(self, source: RowSource, backend: LocalBackend, seed: int) -> Routing:
