@@ -235,7 +235,7 @@ class SparseGPClassifier(ConfiguredClassifier):
     def _with_mean_function(
         self, source: RowSource, config: TrainingConfig, backend: LocalBackend
     ) -> tuple[RowSource, MeanFunction | None]:
-        """The rows with what the mean function says of them as offsets, and the mean function."""
+        """The rows with the values of the mean function as offsets, and the mean function."""
         if self.mean_function is None:
             return source, None
         assert isinstance(source, Source)

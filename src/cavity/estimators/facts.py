@@ -231,7 +231,7 @@ def _is_fitted(classifier: BaseEstimator) -> bool:
 
 
 def _bytes_of_leaves(model: Model) -> int:
-    """Size of the points of leaves and of what their rows have said."""
+    """Size of the points of leaves and of the summed sites of their rows."""
     if model.local is None:
         return 0
     points = sum(Z.nbytes for Z in model.local.leaves.points)

@@ -30,7 +30,7 @@ def check_own_validation(model: SparseGPClassifier, config: TrainingConfig) -> N
     """Raise for parameters that do not go with validation rows of the user's own."""
     if config.schedule != "steps":
         raise ValueError(
-            f"X_val has no use for this {type(model).__name__}: there are no training steps that "
+            f"X_val cannot be used with this {type(model).__name__}: there are no training steps that "
             "validation rows could judge; leave X_val out, or set another optimizer"
         )
     fraction = model._given_fields()["validation_fraction"]

@@ -131,7 +131,7 @@ class Decisions:
 
     @property
     def width(self) -> int:
-        """Number of inducing points that a row meets."""
+        """Number of global inducing points, plus those of the row's leaf if there are leaves."""
         return self.n_inducing + (self.n_local or 0)
 
     @property
@@ -361,7 +361,7 @@ def stream_optimizer(asked: Optimizer | str | None) -> Optimizer:
 def stream_batch_size(asked: int | str | None, width: int) -> int:
     """Rows of a minibatch of a stream: those that were asked for, or enough for the m×m algebra.
 
-    width: number of inducing points that a row meets.
+    width: number of global inducing points, plus those of a leaf if there are leaves.
 
     >>> [stream_batch_size("auto", width) for width in (100, 400)], stream_batch_size(50, 100)
     ([1000, 2000], 50)
@@ -374,7 +374,7 @@ def stream_batch_size(asked: int | str | None, width: int) -> int:
 def leaves_with_enough_rows(n_rows: int, width: int) -> int:
     """How many leaves, a power of two, have so many rows that a posterior of them averages over no more.
 
-    width: number of inducing points that a row meets.
+    width: number of global inducing points, plus those of a leaf if there are leaves.
 
     >>> [leaves_with_enough_rows(n_rows, 120) for n_rows in (10_000, 50_000, 500_000)]
     [1, 4, 32]
