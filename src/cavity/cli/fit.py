@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
 CHECKPOINT_SECONDS = 30.0
-"""Time between two checkpoints of a fit."""
+"""Time between two checkpoints of a fit: half of what a classifier takes, because a command runs where
+nobody watches, and nothing of a process that is killed remains but its last checkpoint."""
 _SCHEDULER_TIMEOUT = "10s"
 """How long a Dask scheduler may take to answer."""
 _CLASSIFIERS = {"sep": SEPClassifier, "svi": SVIClassifier, "gfitc": GFITCClassifier}

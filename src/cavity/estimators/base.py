@@ -85,6 +85,13 @@ Validation: TypeAlias = tuple[InputRows, InputLabels, InputWeights]
 """The user's own validation rows: X [n, d], labels [n] and weights [n]; or nothing but None."""
 
 
+_EXACT_TOL = 1e-8
+"""Tolerance of `log_marginal_likelihood(theta)`: finer than that of fits, because an optimiser compares
+values at neighbouring theta, and the gradient is that of EP's fixed point."""
+_MOST_EXACT_SWEEPS = 500
+"""Sweeps that this may take."""
+
+
 class FitPlan(NamedTuple):
     """What a fit would do, as far as the rows do not decide it."""
 
@@ -401,7 +408,9 @@ class SparseGPClassifier(ConfiguredClassifier):
             # The jitter is part of the model: with another one the fitted theta has another value.
             prior = self.model_.prior.at(kernel)
             options = SweepOptions(residual_scale=self.config_.residual_scale)
-            point = converge(engine, prior, rule, options=options, tol=1e-8, max_sweeps=500)
+            point = converge(
+                engine, prior, rule, options=options, tol=_EXACT_TOL, max_sweeps=_MOST_EXACT_SWEEPS
+            )
             if point.interrupted:
                 raise KeyboardInterrupt
             if not eval_gradient:

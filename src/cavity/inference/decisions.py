@@ -32,7 +32,9 @@ FULL_BATCH_RATE = 0.1
 """Learning rate of Adam on all rows. Minibatches are noisier, so theirs is smaller by the square root of
 their share of the rows, but not below MINIBATCH_RATE."""
 MINIBATCH_RATE = 0.02
+"""Smallest learning rate of Adam on minibatches."""
 STREAM_RATE = 0.05
+"""Learning rate of Adam in a stream, whose rows are seen once."""
 STREAM_DAMPING = 1.0
 """Damping of a stream: each row is new, so that there is no site to average with."""
 LEAST_PROBABILITY = 0.1
