@@ -284,12 +284,18 @@ class SparseGPClassifier(ConfiguredClassifier):
 
     def _with_feature_set(self, source: RowSource, name: str | None) -> RowSource:
         """The rows with the features that were chosen, which are the inputs from now on."""
-        if name is not None:
+        if name is not None and source.feature_sets:
             source = with_feature_set(source, name)
-            self.n_features_in_ = source.n_features
-            if source.feature_names is not None:
-                self.feature_names_in_ = source.feature_names
+            self._set_features(source)
         return source
+
+    def _set_features(self, source: RowSource) -> None:
+        """Set the number and the names of the features to those of a source."""
+        self.n_features_in_ = source.n_features
+        if source.feature_names is not None:
+            self.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
+        else:  # those of an earlier fit are not these columns'
+            self.__dict__.pop("feature_names_in_", None)
 
     def _start(
         self,
