@@ -148,11 +148,13 @@ def points(training: JsonObject) -> str:
     return words + in_leaves(training["local_points"], training["leaves"])
 
 
-def course(training: JsonObject) -> str:
+def training_length(training: JsonObject) -> str:
     """How far a training has come: in epochs, as the progress bar counts, and in iterations.
 
-    >>> course({"iterations": 1_200, "epochs": 12.5}), course({"iterations": 3, "epochs": None})
-    ('12.5 epochs (1,200 iterations)', '3 iterations')
+    >>> training_length({"iterations": 1_200, "epochs": 12.5})
+    '12.5 epochs (1,200 iterations)'
+    >>> training_length({"iterations": 3, "epochs": None})
+    '3 iterations'
     """
     steps = f"{training['iterations']:,} iterations"
     return steps if training["epochs"] is None else f"{training['epochs']:.1f} epochs ({steps})"
@@ -167,8 +169,8 @@ def description_as_text(path: str, what: JsonObject, file: JsonObject) -> str:
         lines.append(f"positive class: {str(what['positive'])!r}")
     lines += [
         "",
-        f"{training['method']}, {training['likelihood']}, {points(training)}, {course(training)}, "
-        f"{training['seconds']:.1f} s",
+        f"{training['method']}, {training['likelihood']}, {points(training)}, "
+        f"{training_length(training)}, {training['seconds']:.1f} s",
         f"kernel, on scaled features: {what['kernel']}",
     ]
     if training["log_marginal_likelihood"] is not None:

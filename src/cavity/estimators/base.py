@@ -58,12 +58,12 @@ from cavity.inference.race_records import Race
 from cavity.inference.start import (
     PreviousFit,
     Start,
-    begin,
+    cached_starts,
     chosen_start,
     continued_start,
     hold_out_rows,
     learn_scaling,
-    remembered,
+    open_problem,
 )
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.train import make_rule, stopped_in_race, train
@@ -208,7 +208,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         candidates = None
         if held_out is not None:
             candidates = entrants(self, configure(NO_LEAVES), rows.n_rows, tuple(rows.feature_sets))
-        make_start = remembered(
+        make_start = cached_starts(
             lambda scaling, one: self._start(
                 with_feature_set(rows, one.feature_set), scaling, one, routing
             )
@@ -229,7 +229,7 @@ class SparseGPClassifier(ConfiguredClassifier):
     def _problem_of(self, fit: OpenFit, decision: RaceDecision, source: RowSource) -> Problem:
         """The problem of fitting the chosen features, from the start or where a race was stopped."""
         held_out = None if fit.held_out is None else fit.held_out.leading(source.n_features)
-        return begin(
+        return open_problem(
             source,
             decision.config,
             fit.backend,

@@ -20,7 +20,7 @@ from cavity.inference.decisions import FEWEST_ROWS_TO_HOLD_OUT, points_of_a_leaf
 from cavity.inference.history import Progress
 from cavity.inference.race import RaceDecision, race
 from cavity.inference.race_records import RaceLog
-from cavity.inference.start import StartingPoint
+from cavity.inference.start import MakeStart
 
 if TYPE_CHECKING:
     from cavity.estimators.base import SparseGPClassifier
@@ -114,7 +114,7 @@ class OpenFit:
     """What the parameters mean without a race."""
     configure: Callable[[Mapping[str, Any]], TrainingConfig]
     """Makes the configuration with some fields decided."""
-    make_start: StartingPoint
+    make_start: MakeStart
     held_out: HeldOut | None
     candidates: Entrants | None
     """What a race may decide; None if there is no race."""

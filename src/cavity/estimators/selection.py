@@ -32,7 +32,7 @@ from cavity.typing import Array, InputLabels, InputRows, InputWeights
 Thing = TypeVar("Thing")
 
 
-class Candidate(NamedTuple):
+class ComparedModel(NamedTuple):
     """One model of a comparison. Scores are in nats a row; larger is better."""
 
     name: str
@@ -55,27 +55,27 @@ class Candidate(NamedTuple):
 class Comparison:
     """Result of a comparison."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[ComparedModel, ...]
     """The models, best first."""
     n_rows: int
     """Number of rows that every candidate has a score for; the scores are means over these rows."""
 
     @property
-    def best(self) -> Candidate:
+    def best(self) -> ComparedModel:
         """The candidate with the highest score."""
         return self.candidates[0]
 
-    def within_se(self, errors: float = 2.0) -> list[Candidate]:
+    def within_se(self, errors: float = 2.0) -> list[ComparedModel]:
         """List the candidates within so many standard errors of the best one."""
         return [c for c in self.candidates if c.behind <= errors * c.behind_error]
 
     def __len__(self) -> int:
         return len(self.candidates)
 
-    def __iter__(self) -> Iterator[Candidate]:
+    def __iter__(self) -> Iterator[ComparedModel]:
         return iter(self.candidates)
 
-    def __getitem__(self, which: int | str) -> Candidate:
+    def __getitem__(self, which: int | str) -> ComparedModel:
         """A candidate by rank or by name."""
         if isinstance(which, int):
             return self.candidates[which]
@@ -271,7 +271,7 @@ def _ranked(scored: list[_Scored], sample_weight: InputWeights) -> Comparison:
         score, error = weighted_mean_and_error(log_proba, weight)
         behind, behind_error = weighted_mean_and_error(best - log_proba, weight)
         candidates.append(
-            Candidate(*s[:3], score, error, max(behind, 0.0), behind_error, s.log_evidence)
+            ComparedModel(*s[:3], score, error, max(behind, 0.0), behind_error, s.log_evidence)
         )
     candidates.sort(key=lambda c: -c.score)
     return Comparison(tuple(candidates), int(seen.sum()))

@@ -37,7 +37,7 @@ STREAM_RATE = 0.05
 """Learning rate of Adam in a stream, whose rows are seen once."""
 STREAM_DAMPING = 1.0
 """Damping of a stream: each row is new, so that there is no site to average with."""
-LEAST_PROBABILITY = 0.1
+LEAST_KEEP_PROBABILITY = 0.1
 """Smallest probability with which importance subsampling keeps a row of a minibatch."""
 SUBSAMPLED_BATCH = 128
 """Fewest rows of a minibatch that is subsampled."""
@@ -277,7 +277,7 @@ class Decisions:
     def subsample(self) -> float:
         """Smallest probability with which a row takes part in its minibatch."""
         size = self.batch_size
-        return LEAST_PROBABILITY if self.sums_sites and size and size >= SUBSAMPLED_BATCH else 1.0
+        return LEAST_KEEP_PROBABILITY if self.sums_sites and size and size >= SUBSAMPLED_BATCH else 1.0
 
     @property
     def rebuild_posterior(self) -> bool:
