@@ -405,6 +405,7 @@ class DaskSEPClassifier(DaskClassifier):
     """
 
     _method: ClassVar[str] = "ep"
+    _method_in_words: ClassVar[str] = SEPClassifier._method_in_words
     _local: ClassVar[type[TrainedGPClassifier]] = SEPClassifier
 
 
@@ -419,4 +420,5 @@ class DaskSVIClassifier(DaskClassifier):
     """
 
     _method: ClassVar[str] = "vi"
+    _method_in_words: ClassVar[str] = SVIClassifier._method_in_words
     _local: ClassVar[type[TrainedGPClassifier]] = SVIClassifier

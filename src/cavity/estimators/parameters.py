@@ -46,6 +46,8 @@ class ConfiguredClassifier(GPPredictor):
     """A classifier whose parameters mean a `TrainingConfig`; each class has some of the parameters."""
 
     _method: ClassVar[str] = "ep"
+    _method_in_words: ClassVar[str] = "Gaussian process classification"
+    """The method as facts and reports name it."""
     _config_fields: ClassVar[tuple[str, ...]] = ()
     """Constructor parameters that are fields of `TrainingConfig` under the same name."""
 
