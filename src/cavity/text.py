@@ -6,9 +6,12 @@ import difflib
 import json
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from html import escape
+from typing import TypeVar
+
+Thing = TypeVar("Thing")
 
 
 def printable(text: str) -> str:
@@ -136,6 +139,20 @@ def shortened(cell: str) -> str:
     ('late', 60)
     """
     return cell[:_LONGEST]
+
+
+def named_apart(things: Iterable[Thing], name_of: Callable[[Thing], str]) -> dict[str, Thing]:
+    """Things by name; those of the same name are numbered.
+
+    >>> named_apart([1, 2.5, 3], lambda number: type(number).__name__)
+    {'int 1': 1, 'float': 2.5, 'int 2': 3}
+    """
+    things = list(things)
+    names = [name_of(thing) for thing in things]
+    return {
+        name if names.count(name) == 1 else f"{name} {names[: i + 1].count(name)}": thing
+        for i, (name, thing) in enumerate(zip(names, things, strict=True))
+    }
 
 
 def shown(value: object) -> str:

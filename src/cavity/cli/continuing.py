@@ -13,7 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from cavity.cli.deciding import decision_of
-from cavity.cli.fit import save_model, told
+from cavity.cli.fit import print_summary, save_model
 from cavity.cli.guard import CommandError, Settings, SignalledError, ending_early, say
 from cavity.cli.holdout import held_out_scores, holdout_parts, in_a_line
 from cavity.cli.io import checked_output, loaded_model, opened_table, print_json, target_of
@@ -53,7 +53,7 @@ def run_continued_fit(request: FitRequest, reading: Reading, settings: Settings)
             model.note_costs(model.fit_seconds_ + time.perf_counter() - started)
             save_model(model, Path(output))
         scores = {"new_rows_before": scores_of(model, before)}
-        summary = {**told(model, request.output, settings), **scores}
+        summary = {**print_summary(model, request.output, settings), **scores}
         n_new = scores["new_rows_before"]["rows"]
         if not settings.json:
             say(f"the new rows before they were learned, {in_a_line(scores['new_rows_before'])}")

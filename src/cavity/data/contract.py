@@ -32,11 +32,11 @@ def check_members(source: UserSource) -> None:
         _is_real(source.dtype),
         f"dtype is {source.dtype!r}, neither float32 nor float64",
     )
-    names = _optional(source, "feature_names")
+    names = getattr(source, "feature_names", None)
     if names is not None:
         good = len(names) == source.n_features and all(isinstance(name, str) for name in names)
         require(good, f"feature_names is {names!r}, not {source.n_features} strings")
-    classes = _optional(source, "classes")
+    classes = getattr(source, "classes", None)
     if classes is not None:
         require(len(classes) >= 2, f"classes is {classes!r}: fewer than two")
         require(
@@ -88,7 +88,7 @@ def check_rows(source: Source, rows: RawRows, n: int, where: str) -> None:
     labels = np.asarray(labels)
     good = labels.shape == (n,) and labels.dtype.kind in "iu"
     require(good, f"{where}: labels is {labels.dtype}{labels.shape}, not {n} integers")
-    classes = _optional(source, "classes")
+    classes = getattr(source, "classes", None)
     most = np.inf if classes is None else len(classes) - 1
     low, high = int(labels.min()), int(labels.max())
     wanted = "0, 1, …" if classes is None else f"0 … {most}"
@@ -103,11 +103,6 @@ def _is_real(dtype: DTypeLike) -> bool:
         return np.dtype(dtype) in (np.float32, np.float64)
     except TypeError:
         return False
-
-
-def _optional(source: UserSource, name: str, default: object = None) -> Any:
-    """An optional member of a source, or the default."""
-    return getattr(source, name, default)
 
 
 def require(condition: bool, message: str) -> None:
@@ -155,37 +150,37 @@ class GuardedSource(Source):
         self.n_features = int(source.n_features)
         self.total_weight = float(source.total_weight)
         self.dtype = np.dtype(source.dtype)
-        self.classes = _optional(source, "classes")
-        self.feature_names = _optional(source, "feature_names")
+        self.classes = getattr(source, "classes", None)
+        self.feature_names = getattr(source, "feature_names", None)
         self.labels = self._of_each_row("labels", "iu")
         self.weight = self._of_each_row("weight", "fiu")
         self._name = type(source).__name__
 
     def _of_each_row(self, name: str, kinds: str) -> AnyArray | None:
         """An array [n] of some kinds that the source has under this name; None for anything else."""
-        values = _optional(self.source, name)
+        values: Any = getattr(self.source, name, None)
         known = isinstance(values, np.ndarray) and values.shape == (self.n_rows,)
         return values if known and values.dtype.kind in kinds else None
 
     @property
     def class_totals(self) -> Array | None:
         """Total weight of each class [C], if the source knows it."""
-        totals: Array | None = _optional(self.source, "class_totals")
+        totals: Array | None = getattr(self.source, "class_totals", None)
         return totals
 
     @property
     def arrangement(self) -> str:
         """What the order of minibatches depends on, besides seed, size and number of rows."""
-        return str(_optional(self.source, "arrangement", self._name))
+        return str(getattr(self.source, "arrangement", self._name))
 
     def label_digests(self) -> list[str] | None:
         """Digests of the labels, if the source offers them."""
-        own = _optional(self.source, "label_digests")
+        own = getattr(self.source, "label_digests", None)
         return None if own is None else list(own())
 
     def expanded_to_input_rows(self, values: Array) -> Array:
         """Values of all rows that the user passed, if the source has left some out."""
-        own = _optional(self.source, "expanded_to_input_rows")
+        own = getattr(self.source, "expanded_to_input_rows", None)
         return values if own is None else np.asarray(own(values))
 
     def blocks(self, size: int) -> Generator[Block, None, None]:
@@ -213,7 +208,7 @@ class GuardedSource(Source):
 
     def sample(self, size: int, rng: np.random.Generator) -> RawRows:
         """Rows drawn at random without replacement, by the source itself if it can."""
-        if _optional(self.source, "sample") is None:
+        if getattr(self.source, "sample", None) is None:
             return super().sample(size, rng)
         rows = self.source.sample(size, rng)
         check_rows(self.source, rows, min(size, self.n_rows), f"{self._name}.sample")
@@ -250,7 +245,7 @@ def check_source(source: Source, size: int | None = None) -> None:
     values = _check_blocks(source, size, probes)
     _check_batches(source, size, probes, values)
     _check_skip(source, size)
-    if _optional(source, "sample") is not None:
+    if getattr(source, "sample", None) is not None:
         _check_sample(source)
 
 

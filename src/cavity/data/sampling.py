@@ -133,6 +133,7 @@ def hashed_folds(numbers: IntArray, n: int, seed: int) -> IntArray:
 
 
 _ROWS_AT_ONCE = 1_000_000
+"""Row numbers that are hashed at once, so that memory does not grow with the number of rows."""
 
 
 def hashed_rows(n_rows: int, size: int, seed: int = 0) -> IntArray:

@@ -185,7 +185,6 @@ class StreamingGPClassifier(SparseGPClassifier):
 
     batch_size: int | str | None
     optimizer: str | Optimizer | None
-    window_size: float | None
 
     @available_if(_can_stream)
     def partial_fit(

@@ -183,8 +183,8 @@ class TableClassifier(TransformerMixin, GPPredictor):
         validation = validation_table(X_val, y_val, sample_weight_val, y, client)
         if validation is not None and isinstance(self.estimator, GFITCClassifier):
             raise TypeError(
-                "X_val has no use for GFITCClassifier, which has no training steps that validation rows "
-                "could judge; leave X_val out, or use SEPClassifier"
+                "X_val cannot be used with GFITCClassifier, which has no training steps that validation "
+                "rows could judge; leave X_val out, or use SEPClassifier"
             )
         with rollback_on_error(self):  # columns and classifier must be of the same table
             self.learn_columns(table, target, weight)

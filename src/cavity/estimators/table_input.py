@@ -78,7 +78,7 @@ def is_array(X: InputRows) -> bool:
     """Whether X has no names of columns: an array, a sparse matrix, a list, a numbered frame."""
     if isinstance(X, (list, tuple)) or sparse.issparse(X):
         return True
-    if hasattr(X, "columns"):  # those of pandas are numbered if nobody has named them
+    if hasattr(X, "columns"):  # pandas numbers columns without names
         return len(X.columns) > 0 and all(isinstance(name, Integral) for name in X.columns)
     return hasattr(X, "__array__") and not hasattr(X, "__arrow_c_stream__")
 

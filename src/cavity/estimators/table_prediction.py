@@ -227,6 +227,10 @@ def _predicted(
             yield pa.RecordBatch.from_pydict({name: chunk.column(name) for name in keep} | columns)
 
 
+_MOST_UNSEEN = 100
+"""Values of a column that are collected; a chunk may bring more. The warning names five of them."""
+
+
 class UnseenLevels:
     """Collects values that did not occur in training, or cannot be read, for one warning a column."""
 
@@ -242,7 +246,7 @@ class UnseenLevels:
         """Look for such values in a record batch; typed: what `TablePreprocessor.typed` has read."""
         for encoder in self._encoders:
             found = self._found.setdefault(encoder.column, set())
-            if len(found) < 100:
+            if len(found) < _MOST_UNSEEN:
                 values = typed.column(encoder.column)
                 if isinstance(encoder, CategoricalEncoder):
                     found |= encoder.unseen(values)

@@ -144,7 +144,7 @@ def _class_factors(model: TableClassifier) -> Array:
 
 def _share_kept(model: TableClassifier, rows: Sequence[LabelledRows]) -> float:
     """The share of the rows so far that the stream remembers after some more, as its posterior does."""
-    memory = vars(model.estimator_).get("window_size")
+    memory = model.estimator_.window_size
     before = float(model.labels_.totals.sum())
     if memory is None or not before:
         return 1.0

@@ -95,11 +95,7 @@ def validated_source(
         X, y, sample_weight, class_weight=estimator.class_weight, validate=validate
     )
     if not rows.were_arrays:
-        estimator.n_features_in_ = rows.source.n_features
-        if rows.source.feature_names is not None:
-            estimator.feature_names_in_ = np.asarray(rows.source.feature_names, dtype=object)
-        else:  # those of an earlier fit are not these columns'
-            estimator.__dict__.pop("feature_names_in_", None)
+        estimator._set_features(rows.source)
     return rows.source, rows.classes
 
 

@@ -296,6 +296,8 @@ class Matern(kernels.Matern):  # type: ignore[misc]
 
 KERNEL_NAMES = ("matern32", "matern12", "rbf")
 """The kernels that `default_kernel` makes, by name."""
+POINT_STARTS = ("kmeans", "random", "greedy")
+"""The ways in which inducing points are chosen among the rows, by name."""
 
 
 def default_kernel(n_features: int, lengthscale: float, name: str = "matern32") -> Kernel:

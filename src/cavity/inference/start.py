@@ -80,7 +80,7 @@ class Start:
         return replace(self, space=replace(self.space, kernel=moved), centre=centre)
 
 
-StartingPoint: TypeAlias = Callable[[Scaling, TrainingConfig], Start]
+MakeStart: TypeAlias = Callable[[Scaling, TrainingConfig], Start]
 """Makes the start of a fit from a scaling of its inputs and a configuration."""
 
 
@@ -163,11 +163,11 @@ def prepare(
     )
 
 
-def begin(
+def open_problem(
     source: RowSource,
     config: TrainingConfig,
     backend: LocalBackend,
-    make_start: StartingPoint,
+    make_start: MakeStart,
     held_out: HeldOut | None,
     *,
     scaling: Scaling | None = None,
@@ -215,7 +215,7 @@ def chosen_start(
 
     routing: which leaf a row falls into, if there are leaves; None learns a tree.
     """
-    own, Z = starting_point(
+    own, Z = kernel_and_points(
         source,
         scaling,
         kernel=kernel,
@@ -274,7 +274,7 @@ def _leaves_to_start(
     return local, Leaves(routing, tuple(points))
 
 
-def remembered(make_start: StartingPoint) -> StartingPoint:
+def cached_starts(make_start: MakeStart) -> MakeStart:
     """The same starts, with the inducing points chosen once for configurations that share them."""
     known: dict[tuple[object, ...], Start] = {}
 
@@ -313,7 +313,7 @@ def continued_start(previous: PreviousFit, scaling: Scaling, config: TrainingCon
     return Start(space, centre, posterior, previous.engine, leaves)
 
 
-def starting_point(
+def kernel_and_points(
     source: RowSource,
     scaling: Scaling,
     *,
@@ -407,4 +407,4 @@ def prepare_trainer(
         chosen_start, source, kernel=kernel, inducing_points=inducing_points, routing=routing
     )
     held_out = hold_out_rows(source, config, backend)
-    return make_trainer(begin(source, config, backend, make_start, held_out), config)
+    return make_trainer(open_problem(source, config, backend, make_start, held_out), config)

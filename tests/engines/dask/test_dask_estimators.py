@@ -15,6 +15,7 @@ from cavity import SEPClassifier, SVIClassifier
 from cavity.data import statistics
 from cavity.engines.dask import layout
 from cavity.estimators.dask import DaskSEPClassifier, DaskSVIClassifier
+from cavity.estimators.facts import fit_facts
 from support import make, recalibrate, table
 
 PAIRS = [(SEPClassifier, DaskSEPClassifier), (SVIClassifier, DaskSVIClassifier)]
@@ -228,6 +229,14 @@ def test_a_local_classifier_predicts_and_saves_alike(client, expected, tmp_path,
         again = cavity.load(tmp_path / f"{name}.cavity")
         assert_array_equal(again.predict_proba(X), model.predict_proba(X))
         assert_array_equal(again.loo_log_proba_, ours.loo_log_proba_)
+
+
+@pytest.mark.parametrize(("local", "twin"), PAIRS)
+def test_facts_name_the_method_of_a_twin(client, expected, local, twin):
+    model = twin(**SHORT, client=client).fit(*chunked(X, Y, 100))
+    ours = fit_facts(expected[local]).as_words()["Method"]
+    assert fit_facts(model).as_words()["Method"] == f"Dask{ours}"
+    assert ours.endswith(f"({local.__name__[:3]})")
 
 
 def test_a_calibrated_twin_predicts_as_on_one_machine(client, tmp_path):
