@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from cavity.engines.dask.comm import FAN_IN, n_copies
 from cavity.engines.dask.layout import ShardLayout
-from cavity.engines.dask.passes import SMALL
+from cavity.engines.dask.passes import SMALL_MESSAGE
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def iteration(n_rows: int, n_workers: int, costs: Costs) -> Iteration:
     depth = math.ceil(math.log(tasks, FAN_IN)) if n_workers > 1 else 0
     reductions = max(0, math.ceil((tasks - 1) / (FAN_IN - 1)))
     last = 1  # nodes that the driver takes
-    if costs.q_bytes <= SMALL:
+    if costs.q_bytes <= SMALL_MESSAGE:
         last, depth, reductions = min(tasks, FAN_IN), max(0, depth - 1), max(0, reductions - 1)
     sum_seconds = costs.latency + costs.sum_bytes / costs.bandwidth
     q_seconds, copies = costs.q_bytes / costs.bandwidth, n_copies(n_workers)

@@ -6,9 +6,12 @@ import difflib
 import json
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from html import escape
+from typing import TypeVar
+
+Thing = TypeVar("Thing")
 
 
 def printable(text: str) -> str:
@@ -123,6 +126,33 @@ def listed(names: Sequence[str], most: int = _FEW) -> str:
     """
     words = ", ".join(map(repr, names[:most]))
     return words if len(names) <= most else f"{words} and {len(names) - most} more"
+
+
+_LONGEST = 60
+"""Most characters of a cell that a message shows."""
+
+
+def shortened(cell: str) -> str:
+    """The beginning of a cell of text, as an example in a message.
+
+    >>> shortened("late"), len(shortened("x" * 1_000))
+    ('late', 60)
+    """
+    return cell[:_LONGEST]
+
+
+def named_apart(things: Iterable[Thing], name_of: Callable[[Thing], str]) -> dict[str, Thing]:
+    """Things by name; those of the same name are numbered.
+
+    >>> named_apart([1, 2.5, 3], lambda number: type(number).__name__)
+    {'int 1': 1, 'float': 2.5, 'int 2': 3}
+    """
+    things = list(things)
+    names = [name_of(thing) for thing in things]
+    return {
+        name if names.count(name) == 1 else f"{name} {names[: i + 1].count(name)}": thing
+        for i, (name, thing) in enumerate(zip(names, things, strict=True))
+    }
 
 
 def shown(value: object) -> str:

@@ -232,7 +232,7 @@ def test_tables_that_the_model_cannot_predict(folder, tmp_path):
     words = "warning: {}: column 'hour' should be numeric; cells that are not count as missing: 'noon'"
     assert words.format(path) in " ".join(result.stderr.split())
     frame.drop(columns="delayed").to_csv(path, index=False)
-    refused(run("evaluate", folder / "m.cavity", path), "has no column 'delayed'")
+    refused(run("evaluate", folder / "m.cavity", path), "has no target column 'delayed'")
     frame.assign(delayed="perhaps").to_csv(path, index=False)
     refused(run("evaluate", folder / "m.cavity", path), "'perhaps'", "not among the classes")
     frame.assign(delayed=None).to_csv(path, index=False)
@@ -240,7 +240,7 @@ def test_tables_that_the_model_cannot_predict(folder, tmp_path):
         result = run(command[0], folder / "m.cavity", path, *command[1:])
         assert result.exit_code == 2
         assert "no row has a target" in result.stderr
-    refused(run("predict", folder / "m.cavity", path, "--keep", "gat"), "no column 'gat' to keep")
+    refused(run("predict", folder / "m.cavity", path, "--keep", "gat"), "no column to keep, 'gat'")
     level = ("--uncertainty", "--level", "90")
     refused(run("predict", folder / "m.cavity", path, *level), "--level 90 is not between 0 and 1")
     refused(run("predict", folder / "m.cavity", path, *level[1:]), "give --uncertainty, too")

@@ -105,7 +105,7 @@ def test_ctrl_c_before_a_chunk_is_learned_leaves_nothing(folder, tmp_path, monke
     ("change", "args", "words"),
     [
         (lambda f: f.drop(columns="hour"), [], "lacks the column 'hour'"),
-        (lambda f: f.drop(columns="delayed"), [], "has no column 'delayed', the target of"),
+        (lambda f: f.drop(columns="delayed"), [], "has no target column 'delayed'"),
         (lambda f: f.assign(delayed="maybe"), [], "not among the classes that the model knows"),
         (lambda f: f.assign(delayed=None), [], "no row has a target"),
         (lambda f: f, ["--target", "carrier"], "predicts 'delayed'; leave --target out"),

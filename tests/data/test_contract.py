@@ -78,6 +78,29 @@ def test_class_values_of_a_source_that_does_not_know_them():
     assert class_values(ArraySource(X, LABELS, classes=["no", "yes"])).tolist() == ["no", "yes"]
 
 
+class SomeWeights(Own):
+    """The first rows come without weights, which are all 1."""
+
+    def blocks(self, size):
+        for block in super().blocks(size):
+            late = block.index.start > N // 2
+            yield LoadedBlock(
+                block.index, block.rows._replace(weight=np.ones(len(block.rows.X)) if late else None)
+            )
+
+
+@pytest.mark.parametrize("size", [50, None])
+def test_blocks_with_and_without_weights_may_follow_each_other(size):
+    check_source(SomeWeights(), size)
+
+
+class OtherWeights(SomeWeights):
+    def batches(self, size, rng, skip=0):
+        for block in super().batches(size, rng, skip):
+            weight = np.full(len(block.index), 2.0)
+            yield LoadedBlock(block.index, block.rows._replace(weight=weight))
+
+
 class NoBatches(Own):
     batches = property()
 
@@ -163,6 +186,7 @@ class SmallSample(Own):
         (InOrder, "ignores its generator"),
         (Unrepeatable, "not the same for generators of equal state"),
         (MisplacedRows, "not those that blocks has"),
+        (OtherWeights, "not those that blocks has"),
         (SkippingRows, "skip=1"),
         (SmallSample, "sample"),
     ],

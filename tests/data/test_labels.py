@@ -1,12 +1,14 @@
 """Labels: which values they are in tables, and the positive one of two classes."""
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 from text_columns import NUMBERS, N
 
-from cavity.data.labels import TableLabelScan, positive_class
+from cavity.data.labels import TableLabelScan, any_missing, positive_class
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import open_table
 from cavity.errors import SourceError
@@ -89,3 +91,13 @@ def test_positive_class_is_the_word_that_says_so_or_the_rarer_one(classes, count
 def test_positive_class_is_defined_for_two():
     with pytest.raises(ValueError, match="there are 3 classes"):
         positive_class(np.arange(3), np.ones(3))
+
+
+@pytest.mark.parametrize("missing", [np.nan, np.datetime64("NaT"), pd.NaT, pd.NA, Decimal("NaN")])
+def test_missing_labels_are_found_among_others(missing):
+    assert any_missing(np.array(["a", missing, "b"], dtype=object))
+
+
+def test_labels_of_any_type_are_not_missing():
+    labels = np.array(["nan", True, 0, Decimal(1), pd.Timestamp("2026-01-01"), ()], dtype=object)
+    assert not any_missing(labels)

@@ -38,7 +38,7 @@ def test_json_lines_have_the_columns_of_all_objects(tmp_path, name):
 
 def test_blocks_of_a_file_agree_on_the_types(tmp_path, monkeypatch):
     """Every line is a block: the types of a column are those of all of them."""
-    monkeypatch.setattr(records, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(records, "BLOCK_BYTES", 1)
     rows = [*ROWS, {"day": "2013-01-05"}, {"day": "some day"}]
     table = open_table(written(tmp_path / "t.jsonl", rows))
     assert [row["age"] for row in cells(table, "age")] == [31.0, 2.5, 4.0, None, None]

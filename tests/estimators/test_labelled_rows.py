@@ -49,6 +49,10 @@ def test_tables_of_other_columns_are_refused(model, frame):
     for column, words in (("delayed", "target"), ("hour", "lacks"), ("copies", "weight column")):
         with pytest.raises(SourceError, match=words):
             LabelledTableRows(model, open_table(frame.drop(columns=column)), "copies")
+    with pytest.raises(SourceError, match="no weight column 'copeis'; did you mean 'copies'"):
+        LabelledTableRows(model, open_table(frame), "copeis")
+    with pytest.raises(SourceError, match="no column of ids, 'zzz'; there are"):
+        LabelledTableRows(model, open_table(frame), ids=["zzz"])
     with pytest.raises(SourceError, match="no row has a target"):
         LabelledTableRows(model, open_table(frame.assign(delayed=np.nan)))
 

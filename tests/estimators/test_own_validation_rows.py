@@ -164,7 +164,7 @@ def test_files_are_refused_in_words():
     ("options", "words"),
     [
         ({"validation_fraction": 0.2}, "validation_fraction=0.2 and X_val"),
-        ({"optimizer": None, "kernel": RBF(1.0)}, "X_val has no use for this SEPClassifier"),
+        ({"optimizer": None, "kernel": RBF(1.0)}, "X_val cannot be used with this SEPClassifier"),
     ],
 )
 def test_settings_that_contradict_them(options, words):
@@ -224,7 +224,7 @@ def test_validation_tables_that_cannot_be_used():
         small.fit(train, "y", y_val="y")
     with pytest.raises(ValueError, match="X_val without y_val"):
         small.fit(train.drop(columns="y"), train["y"], X_val=judges)
-    with pytest.raises(SourceError, match="X_val: the data frame has no column 'y'"):
+    with pytest.raises(SourceError, match="X_val: the data frame has no target column 'y'"):
         small.fit(train, "y", X_val=judges.drop(columns="y"))
     with pytest.raises(SourceError, match="lacks the column 'code'"):
         small.fit(train, "y", X_val=judges.drop(columns="code"))
@@ -232,5 +232,5 @@ def test_validation_tables_that_cannot_be_used():
         small.fit(train, "y", X_val=judges.assign(y="perhaps"))
     with pytest.raises(SourceError, match="X_val: no row of the data frame has a target"):
         small.fit(train, "y", X_val=judges.assign(y=None))
-    with pytest.raises(TypeError, match="X_val has no use for GFITCClassifier"):
+    with pytest.raises(TypeError, match="X_val cannot be used with GFITCClassifier"):
         TableClassifier(GFITCClassifier(n_inducing=5)).fit(train, "y", X_val=judges)

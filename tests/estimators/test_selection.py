@@ -54,8 +54,11 @@ class TestCompare:
         assert_allclose(found["smooth"].score, models["smooth"].loo_log_proba_[30:].mean())
 
     def test_a_sequence_gets_names(self, models):
-        found = compare([models["smooth"], GFITCClassifier(RBF(2.0), **QUICK).fit(X, LABELS)])
+        other = GFITCClassifier(RBF(2.0), **QUICK).fit(X, LABELS)
+        found = compare([models["smooth"], other])
         assert {c.name for c in found} == {"SEPClassifier", "GFITCClassifier"}
+        found = compare([models["smooth"], other, models["rough"]])
+        assert {c.name for c in found} == {"SEPClassifier 1", "GFITCClassifier", "SEPClassifier 2"}
         assert {c.name for c in compare(list(models.values()))} == {
             f"SEPClassifier {i}" for i in (1, 2, 3)
         }

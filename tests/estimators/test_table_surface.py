@@ -280,7 +280,7 @@ def test_a_stream_goes_on_from_a_fit_and_is_saved(tmp_path):
         (flights(40).assign(delayed="no"), {}, r"has 1 classes; pass classes="),
         (flights(1), {"classes": ["no", "yes"]}, "first chunk.*too small.*begin with more rows"),
         (flights(40), {"classes": ["no", "perhaps"]}, "'yes', which is not in classes"),
-        (flights(40).drop(columns="delayed"), {}, "has no column 'delayed'"),
+        (flights(40).drop(columns="delayed"), {}, "has no target column 'delayed'"),
     ],
 )
 def test_first_chunks_that_cannot_be_learned_from(chunk, options, words):

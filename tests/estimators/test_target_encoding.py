@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import cavity
 from cavity import SEPClassifier, TableClassifier
+from cavity.data import ArraySource
 from cavity.data.effect_counts import TablePass
 from cavity.data.effect_learning import learn_effects
 from cavity.data.encoded import training_rows
@@ -210,3 +211,24 @@ def test_a_window_forgets_old_effects():
     assert counts.sum() == pytest.approx(1_000.0)
     last = np.bincount(data["y"][2_000:] == "yes")
     assert_allclose(counts.sum(axis=(0, 1)), last)
+
+
+def test_features_without_names_leave_no_names_of_an_earlier_fit():
+    class TwoSets(ArraySource):
+        """Rows with two sets of features, of which only the larger one has names."""
+
+        is_checked = True
+
+        def leading(self, n_features):
+            source = super().leading(n_features)
+            source.feature_names = None
+            return source
+
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    source = TwoSets(X, (X[:, 0] > 0).astype(int), feature_names=["a", "b"])
+    source.feature_sets = {"one": 1, "two": 2}
+    model = SEPClassifier(n_inducing=5, optimizer=None, random_state=0, config={"feature_set": "two"})
+    assert model.fit(source).feature_names_in_.tolist() == ["a", "b"]
+    model.set_params(config={"feature_set": "one"}).fit(source)
+    assert model.n_features_in_ == 1
+    assert not hasattr(model, "feature_names_in_")

@@ -24,7 +24,7 @@ from cavity.gp.inducing import (
     most_useful,
     sample_size,
 )
-from cavity.inference.start import starting_point
+from cavity.inference.start import kernel_and_points
 
 HOW = ["kmeans", "random", "greedy"]
 every_way = pytest.mark.parametrize("how", HOW)
@@ -175,7 +175,7 @@ def test_sparse_rows_that_are_wide_do_not_fill_the_memory_to_choose_a_start():
     starts = []
     for _ in range(2):
         tracemalloc.start()
-        starts.append(starting_point(source, Scaling.identity(20_000), rng=rng(), **options)[1])
+        starts.append(kernel_and_points(source, Scaling.identity(20_000), rng=rng(), **options)[1])
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 220e6

@@ -258,11 +258,11 @@ def test_the_start_comes_from_the_checkpoint(tmp_path, monkeypatch, options):
     break_off(monkeypatch, classifier(path, **options))
     whole = classifier(**options).fit(X, LABELS)
 
-    def rounded(*args, choose=start.starting_point, **kwargs):
+    def rounded(*args, choose=start.kernel_and_points, **kwargs):
         kernel, Z = choose(*args, **kwargs)
         return kernel.clone_with_theta(kernel.theta + 0.1), Z + 0.1
 
-    monkeypatch.setattr(start, "starting_point", rounded)
+    monkeypatch.setattr(start, "kernel_and_points", rounded)
     other = classifier(**options).fit(X, LABELS)
     resumed = classifier(path, **options).fit(X, LABELS)
     assert not path.exists()

@@ -77,7 +77,7 @@ def test_the_final_fit_begins_at_the_kernel_that_a_trial_has_learned(monkeypatch
 
 
 def test_a_race_without_time_asks_the_first_question_alone(monkeypatch):
-    monkeypatch.setattr(race_module, "SHARE", 0.0)
+    monkeypatch.setattr(race_module, "RACE_SHARE", 0.0)
     monkeypatch.setattr(race_module, "SHORTEST_TRIAL", 1e-9)  # a fast machine has time for two steps
     model = SEPClassifier(max_seconds=1.0, random_state=0, n_jobs=1).fit(X, Y)
     assert len(model.race_) == 3

@@ -13,10 +13,10 @@ from dataclasses import fields
 from pathlib import Path
 
 from cavity.cli.deciding import decision_of
-from cavity.cli.fit import save_model, told
+from cavity.cli.fit import print_summary, save_model
 from cavity.cli.guard import CommandError, Settings, SignalledError, ending_early, say
 from cavity.cli.holdout import held_out_scores, holdout_parts, in_a_line
-from cavity.cli.io import checked_output, loaded_model, opened_table, print_json, with_target
+from cavity.cli.io import checked_output, loaded_model, opened_table, print_json, target_of
 from cavity.cli.options import Deciding, FitRequest, Reading
 from cavity.cli.predict import check_weight, scores_of
 from cavity.cli.progress import Watcher, progress_shown
@@ -40,7 +40,7 @@ def run_continued_fit(request: FitRequest, reading: Reading, settings: Settings)
     _check_model(model, request.continue_from, request.target)
     started = time.perf_counter()
     with opened_table(request.data, reading) as table:
-        with_target(model, request.continue_from, table, table.name)
+        table.require(target_of(model, request.continue_from), "target column")
         weight = model.weight_ if request.weight is None else request.weight
         check_weight(model, table, weight)
         warn_of_new_columns(model.preprocessor_, table, weight)
@@ -53,7 +53,7 @@ def run_continued_fit(request: FitRequest, reading: Reading, settings: Settings)
             model.note_costs(model.fit_seconds_ + time.perf_counter() - started)
             save_model(model, Path(output))
         scores = {"new_rows_before": scores_of(model, before)}
-        summary = {**told(model, request.output, settings), **scores}
+        summary = {**print_summary(model, request.output, settings), **scores}
         n_new = scores["new_rows_before"]["rows"]
         if not settings.json:
             say(f"the new rows before they were learned, {in_a_line(scores['new_rows_before'])}")
@@ -83,7 +83,7 @@ def _learn(model: TableClassifier, table: Table, weight: str | None, watcher: Wa
             with model.compute_context() as threads:
                 _, _, log_proba = model.moments_and_log_proba(rows.X, threads)
             absorb_rows(model, rows)
-            sums.add(log_proba, rows.codes, rows.weight)
+            sums.add(log_proba, rows.labels, rows.weight)
             n_learned += len(rows.X)
             watcher.rows(n_learned, table.n_rows)
     except KeyboardInterrupt:
@@ -106,10 +106,9 @@ def _check_options(request: FitRequest) -> None:
 
 def _check_model(model: TableClassifier, path: str, target: str | None) -> None:
     """Refuse models that cannot learn more rows, and another target."""
-    if model.target_ is None:
-        raise CommandError(f"{path}: was fitted to labels without a name; fit it with cavity fit")
-    if target not in (None, model.target_):
-        raise CommandError(f"--target {target!r}: {path} predicts {model.target_!r}; leave --target out")
+    known = target_of(model, path)
+    if target not in (None, known):
+        raise CommandError(f"--target {target!r}: {path} predicts {known!r}; leave --target out")
     classifier = model.estimator_
     if not hasattr(classifier, "partial_fit"):
         raise CommandError(

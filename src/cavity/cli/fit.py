@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cavity.cli.guard import CommandError, Settings, SignalledError, ending_early, say
 from cavity.cli.holdout import cross_validated, held_out_scores, holdout_parts, in_a_line
-from cavity.cli.inspect import course, description, points, score_line
+from cavity.cli.inspect import description, points, score_line, training_length
 from cavity.cli.io import STDIN, checked_output, opened_table, print_json
 from cavity.cli.options import FitRequest, KernelName, Method, Reading, ScalingName
 from cavity.cli.progress import progress_shown
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
 CHECKPOINT_SECONDS = 30.0
-"""Time between two checkpoints of a fit."""
+"""Time between two checkpoints of a fit: half of what a classifier takes, because a command runs where
+nobody watches, and nothing of a process that is killed remains but its last checkpoint."""
 _SCHEDULER_TIMEOUT = "10s"
 """How long a Dask scheduler may take to answer."""
 _CLASSIFIERS = {"sep": SEPClassifier, "svi": SVIClassifier, "gfitc": GFITCClassifier}
@@ -98,7 +99,7 @@ def _fit(
             stopped = _train_and_save(model, table, request, output, started)
     for note in model.notes_:
         say(note)
-    summary = told(model, request.output, settings)
+    summary = print_summary(model, request.output, settings)
     if stopped is not None:
         raise SignalledError(stopped, _how_to_go_on(request, summary), summary)
     _remove_unfinished(request)
@@ -116,7 +117,7 @@ def _fit(
             say(f"{name.replace('_', '-')}, {in_a_line(found)}")
 
 
-def told(model: TableClassifier, path: str, settings: Settings) -> JsonObject:
+def print_summary(model: TableClassifier, path: str, settings: Settings) -> JsonObject:
     """The summary of a model that was written, as plain data and, unless as JSON, on standard error."""
     summary = {"model": path, **description(model)}
     if not settings.json:
@@ -152,7 +153,7 @@ def _train_and_save(
 
 def _how_to_go_on(request: FitRequest, summary: JsonObject) -> str:
     """What a fit that was stopped has written, and how it is continued."""
-    words = f"the model of {course(summary['training'])} is {request.output}"
+    words = f"the model of {training_length(summary['training'])} is {request.output}"
     if not _unfinished(request):
         return f"{words}; there is no checkpoint from which this fit could go on"
     return f"{words}; the same command with --resume goes on, also with another --budget"

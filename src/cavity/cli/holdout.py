@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Part(Table):
+class HashedRows(Table):
     """A random part of the rows of a table, always the same ones: those whose hash is in a range.
 
     >>> from cavity.data.table import open_table
     >>> table = open_table({"age": list(range(1_000))})
-    >>> test, train = Part(table, 0, (0.0, 0.2)), Part(table, 0, (0.0, 0.2), inside=False)
+    >>> test, train = HashedRows(table, 0, (0.0, 0.2)), HashedRows(table, 0, (0.0, 0.2), inside=False)
     >>> [sum(chunk.num_rows for chunk in part.chunks(["age"])) for part in (test, train)]
     [187, 813]
     """
@@ -64,7 +64,7 @@ def holdout_parts(table: Table, share: float, seed: int) -> tuple[Table, Table]:
     if not 0.0 < share < 1.0:
         raise CommandError(f"--holdout {share:g} is not between 0 and 1; give a share such as 0.2")
     span = (0.0, share)
-    return Part(table, seed, span, inside=False), Part(table, seed, span)
+    return HashedRows(table, seed, span, inside=False), HashedRows(table, seed, span)
 
 
 def cross_validated(model: TableClassifier, table: Table, n_folds: int, seed: int) -> JsonObject:
@@ -80,13 +80,13 @@ def cross_validated(model: TableClassifier, table: Table, n_folds: int, seed: in
     for fold in range(n_folds):
         span = (fold / n_folds, (fold + 1) / n_folds)
         part = TableClassifier(**{**model.get_params(deep=False), "estimator": estimator})
-        part.fit(Part(table, seed, span, inside=False), model.labels_.target, model.weight_)
+        part.fit(HashedRows(table, seed, span, inside=False), model.labels_.target, model.weight_)
         if part.classes_.tolist() != model.labels_.values.tolist():
             raise CommandError(
                 f"--cv {n_folds}: a fold lacks one of the classes, so that only the model was written; "
                 "use fewer folds"
             )
-        rows = Part(table, seed, span)
+        rows = HashedRows(table, seed, span)
         sums = evaluation(part, rows, model.weight_, None, total.decision)
         losses.append(sums.nll / float(sums.confusion.sum()))
         total.merge(sums)

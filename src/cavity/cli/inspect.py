@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill
@@ -18,6 +19,7 @@ from cavity.data.parts import import_arrow
 from cavity.data.table import Table
 from cavity.estimators.facts import fit_facts, in_leaves
 from cavity.estimators.table import TableClassifier
+from cavity.gp.relevance import FeatureRelevance
 from cavity.plot.columns import columns_of
 from cavity.plot.features import Effect, partial_effect
 from cavity.text import listed, printable
@@ -107,15 +109,14 @@ def description(model: TableClassifier) -> JsonObject:
             "leave_one_out_nll": facts.loo_log_loss,
         },
         "kernel": facts.kernel,
-        "relevance": _relevance(model),
+        "relevance": _relevance(model.relevance_.ranked()),
     }
 
 
-def _relevance(model: TableClassifier) -> list[JsonObject]:
-    """List the columns and their relevance, the most relevant first."""
+def _relevance(rows: Iterable[FeatureRelevance]) -> list[JsonObject]:
+    """Columns and their relevance, in the given order, as plain data."""
     return [
-        {"column": row.name, "share": row.value, "lower": row.lower, "upper": row.upper}
-        for row in model.relevance_.ranked()
+        {"column": row.name, "share": row.value, "lower": row.lower, "upper": row.upper} for row in rows
     ]
 
 
@@ -147,11 +148,13 @@ def points(training: JsonObject) -> str:
     return words + in_leaves(training["local_points"], training["leaves"])
 
 
-def course(training: JsonObject) -> str:
+def training_length(training: JsonObject) -> str:
     """How far a training has come: in epochs, as the progress bar counts, and in iterations.
 
-    >>> course({"iterations": 1_200, "epochs": 12.5}), course({"iterations": 3, "epochs": None})
-    ('12.5 epochs (1,200 iterations)', '3 iterations')
+    >>> training_length({"iterations": 1_200, "epochs": 12.5})
+    '12.5 epochs (1,200 iterations)'
+    >>> training_length({"iterations": 3, "epochs": None})
+    '3 iterations'
     """
     steps = f"{training['iterations']:,} iterations"
     return steps if training["epochs"] is None else f"{training['epochs']:.1f} epochs ({steps})"
@@ -166,8 +169,8 @@ def description_as_text(path: str, what: JsonObject, file: JsonObject) -> str:
         lines.append(f"positive class: {str(what['positive'])!r}")
     lines += [
         "",
-        f"{training['method']}, {training['likelihood']}, {points(training)}, {course(training)}, "
-        f"{training['seconds']:.1f} s",
+        f"{training['method']}, {training['likelihood']}, {points(training)}, "
+        f"{training_length(training)}, {training['seconds']:.1f} s",
         f"kernel, on scaled features: {what['kernel']}",
     ]
     if training["log_marginal_likelihood"] is not None:
@@ -240,10 +243,7 @@ def run_explain(
         "model": model_path,
         "classes": words,
         "positive": None if code is None else words[code],
-        "relevance": [
-            {"column": one.name, "share": one.value, "lower": one.lower, "upper": one.upper}
-            for one in ranked
-        ],
+        "relevance": _relevance(ranked),
         "rows": n_rows,
         "effects": effects,
     }

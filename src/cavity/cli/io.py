@@ -96,16 +96,11 @@ _FIRST_BYTES = 16
 """Bytes of standard input that tell what it is."""
 
 
-def with_target(model: TableClassifier, model_path: str, table: Table, data: str) -> Table:
-    """Return the table if it has the target of the model."""
-    from cavity.text import suggestion
-
-    if model.target_ not in table.columns:
-        raise CommandError(
-            f"{data}: has no column {model.target_!r}, the target of {model_path}"
-            f"{suggestion(str(model.target_), table.columns)}"
-        )
-    return table
+def target_of(model: TableClassifier, path: str) -> str:
+    """Name of the target of a model that was read from a path."""
+    if model.target_ is None:
+        raise CommandError(f"{path}: was fitted to labels without a name; fit it with cavity fit")
+    return model.target_
 
 
 def warn_if_training_rows(model: TableClassifier, data: str, counts: IntArray) -> None:

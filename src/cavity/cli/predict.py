@@ -19,8 +19,8 @@ from cavity.cli.io import (
     opened_table,
     output_stream,
     print_json,
+    target_of,
     warn_if_training_rows,
-    with_target,
 )
 from cavity.cli.options import Deciding, Reading
 from cavity.cli.progress import Watcher, progress_shown
@@ -34,7 +34,7 @@ from cavity.estimators.table_prediction import (
     warn_of_new_columns,
 )
 from cavity.gp.metrics import Decision, ScoreSums
-from cavity.text import printable, suggestion
+from cavity.text import printable
 from cavity.typing import JsonObject
 
 if TYPE_CHECKING:
@@ -84,10 +84,7 @@ def run_predict(
     decision = decision_of(deciding, model.labels_)
     with opened_table(data, reading) as table:
         for name in keep:
-            if name not in table.columns:
-                raise CommandError(
-                    f"{table.name}: has no column {name!r} to keep{suggestion(name, table.columns)}"
-                )
+            table.require(name, "column to keep,")
         started, n_rows, writer = time.perf_counter(), 0, None
         with progress_shown(settings.quiet) as watcher, output_stream(output, settings.force) as stream:
             watcher.stage(f"predicting {table.name}")
@@ -172,7 +169,7 @@ def run_evaluate(
     model = loaded_model(model_path, jobs)
     decision = decision_of(deciding, model.labels_)
     with opened_table(data, reading) as table, progress_shown(settings.quiet) as watcher:
-        with_target(model, model_path, table, table.name)
+        table.require(target_of(model, model_path), "target column")
         check_weight(model, table, weight)
         sums = evaluation(model, table, weight, watcher, decision)
         warn_if_training_rows(model, table.name, sums.rows)
@@ -185,11 +182,10 @@ def run_evaluate(
 
 def check_weight(model: TableClassifier, table: Table, weight: str | None) -> None:
     """Refuse the weight columns that a fit refuses."""
-    if weight is not None and weight not in table.columns:
-        raise CommandError(
-            f"{table.name} has no weight column {weight!r}{suggestion(weight, table.columns)}"
-        )
-    if weight is not None and weight == model.target_:
+    if weight is None:
+        return
+    table.require(weight, "weight column")
+    if weight == model.target_:
         raise CommandError(f"{weight!r} is named as the weight column, but it is the target")
 
 
@@ -290,7 +286,7 @@ def run_report(
     with ExitStack() as stack:
         watcher = stack.enter_context(progress_shown(settings.quiet))
         table = stack.enter_context(opened_table(data, reading))
-        with_target(model, model_path, table, table.name)
+        table.require(target_of(model, model_path), "target column")
         watcher.stage(f"reading {table.name}")
         rows = LabelledTableRows(model, table)
         counts = np.bincount(rows.codes, minlength=len(model.classes_))
@@ -299,7 +295,7 @@ def run_report(
         if training is not None:
             whole = stack.enter_context(opened_table(training, reading))
             watcher.stage(f"reading {whole.name}")
-            with_target(model, model_path, whole, whole.name)
+            whole.require(target_of(model, model_path), "target column")
             fitted = LabelledTableRows(model, whole, model.weight_)
         watcher.stage("writing the report")
         title = f"Predicting {model.target_}"

@@ -17,13 +17,14 @@ from scipy import sparse
 from cavity.data.labels import encode_labels, require_one_kind, require_two_classes
 from cavity.data.locations import explain_permission_error
 from cavity.data.routing import leaf_batches
-from cavity.data.shuffle import read_ahead
+from cavity.data.shuffle import BATCHES_AHEAD, read_ahead
 from cavity.data.source import (
     Block,
     LoadedBlock,
     RawRows,
     Source,
     batch_count,
+    booleans_as_integers,
     even_parts,
     shuffled,
     tile_precision,
@@ -32,9 +33,6 @@ from cavity.data.source import (
 from cavity.data.weights import rows_with_weight, validated_sample_weight
 from cavity.errors import SourceError
 from cavity.typing import AnyArray, Array, ArrayOrSparse, InputLabels, InputWeights, IntArray
-
-_BATCHES_AHEAD = 2
-"""Minibatches of a file that are read before they are asked for."""
 
 
 def mapping_of(X: ArrayOrSparse) -> mmap | None:
@@ -119,8 +117,7 @@ class ArrayBlock:
             X = X.toarray()
         else:  # a view of a file is copied at once, while the file has its size
             X = np.asarray(X) if mapping_of(X) is None else np.array(X)
-        if X.dtype.kind == "b":
-            X = X.view(np.uint8)
+        X = booleans_as_integers(X)
         if self.source.path is not None and X.dtype.kind == "f":
             self._check_finite(X)
         weight = self.source.weight
@@ -269,7 +266,7 @@ class ArraySource(Source):
         if mapping_of(self.X) is None:
             return batches
         return read_ahead(
-            (LoadedBlock(b.index, b.load(), share=b.share) for b in batches), _BATCHES_AHEAD
+            (LoadedBlock(b.index, b.load(), share=b.share) for b in batches), BATCHES_AHEAD
         )
 
     def _batches(self, order: IntArray, count: int, skip: int) -> Iterator[ArrayBlock]:

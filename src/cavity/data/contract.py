@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from cavity.data.shuffle import read_ahead
-from cavity.data.source import Block, LoadedBlock, RawRows, Source, missing_members
+from cavity.data.shuffle import BATCHES_AHEAD, read_ahead
+from cavity.data.source import Block, LoadedBlock, RawRows, Source, joined, missing_members
 from cavity.data.weights import is_weight
 from cavity.errors import SourceError
 from cavity.typing import AnyArray, Array, IntArray
@@ -32,11 +32,11 @@ def check_members(source: UserSource) -> None:
         _is_real(source.dtype),
         f"dtype is {source.dtype!r}, neither float32 nor float64",
     )
-    names = _optional(source, "feature_names")
+    names = getattr(source, "feature_names", None)
     if names is not None:
         good = len(names) == source.n_features and all(isinstance(name, str) for name in names)
         require(good, f"feature_names is {names!r}, not {source.n_features} strings")
-    classes = _optional(source, "classes")
+    classes = getattr(source, "classes", None)
     if classes is not None:
         require(len(classes) >= 2, f"classes is {classes!r}: fewer than two")
         require(
@@ -88,7 +88,7 @@ def check_rows(source: Source, rows: RawRows, n: int, where: str) -> None:
     labels = np.asarray(labels)
     good = labels.shape == (n,) and labels.dtype.kind in "iu"
     require(good, f"{where}: labels is {labels.dtype}{labels.shape}, not {n} integers")
-    classes = _optional(source, "classes")
+    classes = getattr(source, "classes", None)
     most = np.inf if classes is None else len(classes) - 1
     low, high = int(labels.min()), int(labels.max())
     wanted = "0, 1, …" if classes is None else f"0 … {most}"
@@ -105,19 +105,10 @@ def _is_real(dtype: DTypeLike) -> bool:
         return False
 
 
-def _optional(source: UserSource, name: str, default: object = None) -> Any:
-    """An optional member of a source, or the default."""
-    return getattr(source, name, default)
-
-
 def require(condition: bool, message: str) -> None:
     """Raise a `SourceError` unless the condition holds."""
     if not condition:
         raise SourceError(message)
-
-
-_BATCHES_AHEAD = 2
-"""Minibatches that are read before they are asked for."""
 
 
 @dataclass(frozen=True)
@@ -159,37 +150,37 @@ class GuardedSource(Source):
         self.n_features = int(source.n_features)
         self.total_weight = float(source.total_weight)
         self.dtype = np.dtype(source.dtype)
-        self.classes = _optional(source, "classes")
-        self.feature_names = _optional(source, "feature_names")
+        self.classes = getattr(source, "classes", None)
+        self.feature_names = getattr(source, "feature_names", None)
         self.labels = self._of_each_row("labels", "iu")
         self.weight = self._of_each_row("weight", "fiu")
         self._name = type(source).__name__
 
     def _of_each_row(self, name: str, kinds: str) -> AnyArray | None:
         """An array [n] of some kinds that the source has under this name; None for anything else."""
-        values = _optional(self.source, name)
+        values: Any = getattr(self.source, name, None)
         known = isinstance(values, np.ndarray) and values.shape == (self.n_rows,)
         return values if known and values.dtype.kind in kinds else None
 
     @property
     def class_totals(self) -> Array | None:
         """Total weight of each class [C], if the source knows it."""
-        totals: Array | None = _optional(self.source, "class_totals")
+        totals: Array | None = getattr(self.source, "class_totals", None)
         return totals
 
     @property
     def arrangement(self) -> str:
         """What the order of minibatches depends on, besides seed, size and number of rows."""
-        return str(_optional(self.source, "arrangement", self._name))
+        return str(getattr(self.source, "arrangement", self._name))
 
     def label_digests(self) -> list[str] | None:
         """Digests of the labels, if the source offers them."""
-        own = _optional(self.source, "label_digests")
+        own = getattr(self.source, "label_digests", None)
         return None if own is None else list(own())
 
     def expanded_to_input_rows(self, values: Array) -> Array:
         """Values of all rows that the user passed, if the source has left some out."""
-        own = _optional(self.source, "expanded_to_input_rows")
+        own = getattr(self.source, "expanded_to_input_rows", None)
         return values if own is None else np.asarray(own(values))
 
     def blocks(self, size: int) -> Generator[Block, None, None]:
@@ -203,7 +194,7 @@ class GuardedSource(Source):
 
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
         """All rows once, shuffled; the next minibatches are read while this one is used."""
-        return read_ahead(self._loaded(size, rng, skip), _BATCHES_AHEAD)
+        return read_ahead(self._loaded(size, rng, skip), BATCHES_AHEAD)
 
     def _loaded(self, size: int, rng: np.random.Generator, skip: int) -> Generator[Block, None, None]:
         n_rows = 0
@@ -217,7 +208,7 @@ class GuardedSource(Source):
 
     def sample(self, size: int, rng: np.random.Generator) -> RawRows:
         """Rows drawn at random without replacement, by the source itself if it can."""
-        if _optional(self.source, "sample") is None:
+        if getattr(self.source, "sample", None) is None:
             return super().sample(size, rng)
         rows = self.source.sample(size, rng)
         check_rows(self.source, rows, min(size, self.n_rows), f"{self._name}.sample")
@@ -254,7 +245,7 @@ def check_source(source: Source, size: int | None = None) -> None:
     values = _check_blocks(source, size, probes)
     _check_batches(source, size, probes, values)
     _check_skip(source, size)
-    if _optional(source, "sample") is not None:
+    if getattr(source, "sample", None) is not None:
         _check_sample(source)
 
 
@@ -278,12 +269,7 @@ def _check_blocks(source: Source, size: int, probes: IntArray) -> RawRows:
         bool(np.isclose(total, source.total_weight, rtol=1e-4)),
         f"total_weight is {source.total_weight}, the weights sum to {total}",
     )
-    weights = [part.weight for part in parts if part.weight is not None]
-    return RawRows(
-        np.concatenate([part.X for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        np.concatenate(weights) if weights else None,
-    )
+    return joined(parts)
 
 
 def _check_batches(source: Source, size: int, probes: IntArray, values: RawRows) -> None:
@@ -343,11 +329,9 @@ def _check_sample(source: Source) -> None:
 
 
 def _equal(a: RawRows, b: RawRows) -> bool:
-    if a.weight is None or b.weight is None:
-        same_weight = a.weight is b.weight
-    else:
-        same_weight = np.array_equal(a.weight, b.weight)
-    return same_weight and np.array_equal(a.X, b.X) and np.array_equal(a.labels, b.labels)
+    """Whether rows are the same; those without weights count once."""
+    weights = [np.ones(len(rows.labels)) if rows.weight is None else rows.weight for rows in (a, b)]
+    return all(map(np.array_equal, (a.X, a.labels, weights[0]), (b.X, b.labels, weights[1])))
 
 
 def _rng(seed: int) -> np.random.Generator:

@@ -27,6 +27,8 @@ are left out beyond."""
 MOST_GROUP_CELLS = 30_000_000
 """Most numbers that the counts of one group take, and that those of all groups take together while they
 are gathered."""
+_LEAST_KEPT = 1_000
+"""Values of a column, or cells of a group, that are kept in any case."""
 _WAITING_ROWS = 2_000_000
 """Rows of a group that are added up at a time."""
 _SAMPLE_SEED = 0x5A3B1E0F2D47
@@ -103,6 +105,15 @@ class Sample(NamedTuple):
     weight: Array
 
 
+def most_kept(most: int, size: int) -> int:
+    """How many values or cells are kept that have `size` numbers each, if `most` numbers are.
+
+    >>> most_kept(MOST_CELLS, 12), most_kept(MOST_CELLS, 1_000_000)
+    (1666666, 1000)
+    """
+    return max(_LEAST_KEPT, most // size)
+
+
 class ColumnCounts:
     """How often each value of some columns occurs with each class, and a sample of the rows.
 
@@ -115,7 +126,7 @@ class ColumnCounts:
         self.values, self.folds, self.factors = list(values), folds, class_factors
         self.share = share
         n_classes = len(class_factors)
-        most = max(1_000, MOST_CELLS // ((N_FOLDS + 1) * n_classes * len(self.values)))
+        most = most_kept(MOST_CELLS, (N_FOLDS + 1) * n_classes * len(self.values))
         self.counts = [ValueCounts(N_FOLDS + 1, n_classes, most) for _ in self.values]
         self._sampled: list[tuple[pa.RecordBatch, IntArray, IntArray, Array]] = []
 
@@ -255,7 +266,7 @@ class GroupCounts:
     ) -> None:
         self.groups, self.folds = list(groups), folds
         n_classes = len(class_factors)
-        most = max(1_000, MOST_GROUP_CELLS // max((N_FOLDS + 1) * n_classes, len(self.groups)))
+        most = most_kept(MOST_GROUP_CELLS, max((N_FOLDS + 1) * n_classes, len(self.groups)))
         self.counts = [CellCounts(N_FOLDS + 1, n_classes, most) for _ in self.groups]
 
     @property

@@ -17,6 +17,7 @@ from cavity.data.effect_counts import (
     Folds,
     GroupCounts,
     Pass,
+    most_kept,
 )
 from cavity.data.effect_groups import CountedColumn, best_groups
 from cavity.data.effects import (
@@ -32,7 +33,7 @@ from cavity.data.labelled import LabelledRows
 from cavity.data.parts import import_arrow
 from cavity.data.values import DATE_PARTS, WHOLE, ValueCounts, ValueIndex, Values, values_as_keys
 from cavity.text import listed
-from cavity.typing import Array, IntArray
+from cavity.typing import AnyArray, Array, IntArray
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,6 +86,16 @@ class LearnedEffects:
             if some:
                 sizes[name] = size
         return sizes
+
+    def joined_to(self, names: AnyArray) -> tuple[AnyArray, dict[str, int], IntArray | None]:
+        """What a source says of columns with features of these names [d], followed by the effects.
+
+        The names of all features, sets of them to choose from, and the rows to hold out, if any are:
+        see `RowSource`.
+        """
+        every = np.append(names, np.array(self.features, dtype=object))
+        held_out = self.folds.held_out
+        return every, self.feature_sets(len(names)), held_out if len(held_out) else None
 
     def chosen(self, feature_set: str | None) -> list[EffectEncoder]:
         """The effects of a set of features; all if it is None."""
@@ -274,7 +285,7 @@ def _value_counts(encoder: EffectEncoder, kept: float) -> ValueCounts:
     _, n_folds, n_classes = encoder.counts.shape
     words = encoder.indices[0].keys
     kind = pa.string() if words.dtype == object else pa.float64()
-    counted = ValueCounts(n_folds, n_classes, max(1_000, MOST_CELLS // (n_folds * n_classes)))
+    counted = ValueCounts(n_folds, n_classes, most_kept(MOST_CELLS, n_folds * n_classes))
     counted.keys = pa.concat_arrays([pa.array(words, kind), pa.nulls(1, kind)])
     counted.counts = encoder.counts * kept
     counted.n_rows = round(float(counted.counts.sum()))
@@ -286,7 +297,7 @@ def _cell_counts(encoder: EffectEncoder, kept: float) -> CellCounts:
     assert encoder.counts is not None
     assert encoder.cells is not None
     _, n_folds, n_classes = encoder.counts.shape
-    counted = CellCounts(n_folds, n_classes, max(1_000, MOST_GROUP_CELLS // (n_folds * n_classes)))
+    counted = CellCounts(n_folds, n_classes, most_kept(MOST_GROUP_CELLS, n_folds * n_classes))
     cell, fold, code = np.nonzero(encoder.counts)
     counted.add(encoder.cells[cell], fold, code, kept * encoder.counts[cell, fold, code])
     return counted

@@ -23,7 +23,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import gammaln
 
 from cavity.data.columns import CATEGORICAL
-from cavity.data.sampling import row_hash
+from cavity.data.labels import n_latents
+from cavity.data.sampling import hashed_folds
 from cavity.data.values import Positions, ValueIndex, Values
 from cavity.typing import Array, IntArray
 
@@ -48,7 +49,7 @@ def folds_of(numbers: IntArray) -> IntArray:
     >>> folds_of(np.arange(8)).tolist()
     [3, 2, 3, 0, 1, 3, 1, 0]
     """
-    return np.asarray(row_hash(numbers, _FOLD_SEED) % np.uint64(N_FOLDS), dtype=np.int64)
+    return hashed_folds(numbers, N_FOLDS, _FOLD_SEED)
 
 
 def base_rates(totals: Array) -> Array:
@@ -160,7 +161,7 @@ class CrossFit:
     def tables(self) -> Array:
         """Effects [F + 2, K + 1, k]; the last, of values that are not known, are 0."""
         n_parts, n_values, n_classes = self.probabilities.shape
-        tables = np.zeros((n_parts, n_values + 1, 1 if n_classes == 2 else n_classes))
+        tables = np.zeros((n_parts, n_values + 1, n_latents(n_classes)))
         for table, values, base in zip(tables, self.probabilities, self.bases, strict=True):
             table[:-1] = effects(values, base)
         return tables

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,10 +18,11 @@ from cavity.data.labels import Classes
 from cavity.data.parts import import_arrow, one_line
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.shuffle import read_ahead
+from cavity.data.source import NO_SETS, RawRows
 from cavity.data.table import FrameTable, Table
 from cavity.errors import SourceError
 from cavity.memory import available_bytes
-from cavity.typing import AnyArray, Array, IntArray
+from cavity.typing import AnyArray, Array
 
 MEMORY_SHARE = 0.25
 """Share of the available memory that the features of all rows may take."""
@@ -35,17 +35,6 @@ _GROUP_ROWS = 131_072
 """Rows of a row group of the temporary file."""
 
 
-class EncodedRows(NamedTuple):
-    """Some rows, ready to be trained on."""
-
-    X: Array
-    """[t, d]"""
-    codes: IntArray
-    """[t]: label codes"""
-    weight: Array | None
-    """[t], or None if every row counts once"""
-
-
 def encoded_rows(
     table: Table,
     preprocessor: TablePreprocessor,
@@ -54,7 +43,7 @@ def encoded_rows(
     effects: LearnedEffects | None = None,
     first: int = 0,
     out: Array | None = None,
-) -> Iterator[EncodedRows]:
+) -> Iterator[RawRows]:
     """The rows that have a target, and a weight if there is a column of weights, chunk by chunk.
 
     effects: value effects, which become further features; first: number of the first row; out: [n, d],
@@ -64,7 +53,7 @@ def encoded_rows(
     d, dtype = preprocessor.n_features_out_, np.dtype(preprocessor.dtype_)
     k = 0 if effects is None else len(effects.features)
 
-    def encoded() -> Iterator[EncodedRows]:
+    def encoded() -> Iterator[RawRows]:
         for rows in labelled_rows(table, *read):
             t, begin = len(rows.codes), rows.first - first
             if out is not None and begin + t > len(out):
@@ -73,7 +62,7 @@ def encoded_rows(
             preprocessor.encode(rows.batch, X[:, :d])
             if effects is not None:
                 effects.encode(rows, X[:, d:])
-            yield EncodedRows(X, rows.codes, rows.weight)
+            yield RawRows(X, rows.codes, rows.weight)
 
     return read_ahead(encoded())
 
@@ -81,13 +70,6 @@ def encoded_rows(
 def _changed(n_rows: int) -> SourceError:
     """An error for a table that had this many rows when it was opened, and has not now."""
     return SourceError(f"the table has changed while it was read: {n_rows:,} rows were expected")
-
-
-def joined_rows(parts: Iterable[EncodedRows]) -> EncodedRows:
-    """Rows that were encoded in parts, at least one, as one."""
-    X, codes, weights = zip(*parts, strict=True)
-    weight = None if weights[0] is None else np.concatenate(weights)
-    return EncodedRows(np.concatenate(X), np.concatenate(codes), weight)
 
 
 @contextmanager
@@ -112,8 +94,9 @@ def training_rows(
     optional.
     """
     names = preprocessor.get_feature_names_out()
+    sets, reserved = NO_SETS, None
     if effects is not None:
-        names = np.append(names, np.array(effects.features, dtype=object))
+        names, sets, reserved = effects.joined_to(names)
     n_rows, dtype = int(classes.counts.sum()), np.dtype(preprocessor.dtype_)
     needed = n_rows * len(names) * dtype.itemsize
     if max_memory is None:
@@ -123,9 +106,7 @@ def training_rows(
     read = table, preprocessor, classes, weight, effects
 
     def with_sets(source: Source) -> Source:
-        if effects is not None:
-            source.feature_sets = effects.feature_sets(preprocessor.n_features_out_)
-            source.reserved = effects.folds.held_out if len(effects.folds.held_out) else None
+        source.feature_sets, source.reserved = sets, reserved
         return source
 
     if needed <= max_memory:
@@ -141,13 +122,13 @@ def training_rows(
         yield with_sets(source)
 
 
-def _in_memory(rows: Iterator[EncodedRows], X: Array, classes: Classes, names: AnyArray) -> ArraySource:
+def _in_memory(rows: Iterator[RawRows], X: Array, classes: Classes, names: AnyArray) -> ArraySource:
     """A source of rows that are encoded into X [n, d], which has room for all of them."""
     codes = np.empty(len(X), classes.code_type)
     weights: list[Array] = []
     first = 0
     for some in rows:
-        codes[first : first + len(some.X)] = some.codes
+        codes[first : first + len(some.X)] = some.labels
         weights += [] if some.weight is None else [some.weight]
         first += len(some.X)
     if first != len(X):
@@ -173,18 +154,18 @@ def _temporary_folder(folder: str | os.PathLike[str] | None, needed: int) -> Ite
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _write(rows: Iterator[EncodedRows], folder: Path) -> None:
+def _write(rows: Iterator[RawRows], folder: Path) -> None:
     pa, _ = import_arrow()
     from pyarrow import parquet
 
     writer = None
     try:
-        for X, codes, weight in rows:
+        for X, labels, weight in rows:
             if not len(X):
                 continue
             arrays = [pa.array(np.ascontiguousarray(X[:, j])) for j in range(X.shape[1])]
             columns = dict(zip(map(str, range(X.shape[1])), arrays, strict=True))
-            columns[_TARGET] = pa.array(codes)
+            columns[_TARGET] = pa.array(labels)
             if weight is not None:
                 columns[_WEIGHT] = pa.array(weight)
             block = pa.table(columns)

@@ -11,7 +11,7 @@ from cavity.data import cells
 from cavity.data.cells import COMMA, POINT
 from cavity.data.columns import BOOLEAN, CATEGORICAL, DATE, NUMERIC, Form, text_of
 from cavity.data.parts import import_arrow
-from cavity.text import shown
+from cavity.text import shortened, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,8 +24,6 @@ _FIRST_LOOK = 64
 """Cells that tell whether the sign before the decimals is in doubt at all."""
 _REMEMBERED = 1_000
 """Words of a column of text that are remembered."""
-_LONGEST = 60
-"""Characters of an example that are shown at most."""
 _WHAT = {NUMERIC: "numbers", BOOLEAN: "truth values", DATE: "dates"}
 
 
@@ -151,7 +149,7 @@ class TextTally:
             pa, _ = import_arrow()
             some = (words if where is None else words.filter(pa.array(where))).drop_null()
             if len(some):
-                self._examples[what] = some[0].as_py()[:_LONGEST]
+                self._examples[what] = shortened(some[0].as_py())
 
     @property
     def known(self) -> int:

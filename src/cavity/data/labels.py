@@ -51,6 +51,17 @@ def code_type(n_classes: int) -> AnyDtype:
     return np.dtype(np.int8 if n_classes <= 128 else np.int32)
 
 
+def n_latents(n_classes: int) -> int:
+    """How many numbers tell the classes apart: one for two classes, else one for each class.
+
+    So many latent functions has a model, effects has a value, and rankings has a score.
+
+    >>> n_latents(2), n_latents(3)
+    (1, 3)
+    """
+    return 1 if n_classes == 2 else n_classes
+
+
 def whole_labels(labels: InputLabels) -> InputLabels:
     r"""The labels; a list with text that ends with a NUL as an array of objects.
 
@@ -130,8 +141,8 @@ kind: drop the rows without a label, or convert the others, for instance with y.
     """
     if y.dtype.kind == "c":
         raise SourceError(f"{name} has dtype {y.dtype}; classes are whole numbers, strings or booleans")
-    if _any_missing(y):
-        raise SourceError(f"{name} has labels that are missing (NaN or NaT); drop their rows")
+    if any_missing(y):
+        raise SourceError(f"{name} has labels that are missing (NaN, NaT or NA); drop their rows")
     if y.dtype.kind != "O":
         return
     examples = {type(label): label for label in y.ravel().tolist()}
@@ -145,16 +156,27 @@ kind: drop the rows without a label, or convert the others, for instance with y.
         ) from error
 
 
-def _any_missing(y: AnyArray) -> bool:
-    """Whether one of the labels y [n] is NaN or NaT."""
+def any_missing(y: AnyArray) -> bool:
+    """Whether one of the labels y [n] is NaN, NaT or the NA of pandas; None is a label of another kind.
+
+    >>> any_missing(np.array(["a", np.nan], dtype=object)), any_missing(np.array(["a", "b"]))
+    (True, False)
+    """
     if y.dtype.kind in "Mm":
         return bool(np.isnat(y).any())
     if y.dtype.kind == "f":
         return bool(np.isnan(y).any())
     if y.dtype.kind != "O":
         return False
-    # NaN and NaT are the values that are not equal to themselves.
-    return any(isinstance(v, (float, np.generic)) and v != v for v in y.ravel().tolist())
+    return any(not isinstance(value, str) and _is_missing(value) for value in y.ravel().tolist())
+
+
+def _is_missing(value: object) -> bool:
+    """Whether a value is not equal to itself, as NaN and NaT, or nothing is known of it, as NA."""
+    if type(value).__name__ == "NAType":  # of pandas, which need not be installed
+        return True
+    same = value == value
+    return isinstance(same, (bool, np.bool_)) and not same
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,11 @@ class RemoteFile:
 File: TypeAlias = Path | RemoteFile
 
 
+def absolute(file: File) -> File:
+    """The file, by a path that does not depend on the current folder."""
+    return file.absolute() if isinstance(file, Path) else file
+
+
 def local_path(path: str | os.PathLike[str]) -> Path | None:
     """The path on this machine that is meant, or None if it is a URL that leads elsewhere.
 

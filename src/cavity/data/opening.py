@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from cavity.data.arrays import ArraySource, npy_source
 from cavity.data.arrow import ParquetSource, is_arrow_stream, is_dataset, is_table, table_source
@@ -27,7 +26,13 @@ from cavity.data.locations import (
     format_of,
     local_path,
 )
-from cavity.data.source import Source, missing_members, rows_to_look_at, weights_by_class
+from cavity.data.source import (
+    Source,
+    booleans_as_integers,
+    missing_members,
+    rows_to_look_at,
+    weights_by_class,
+)
 from cavity.data.weights import (
     check_total_weight,
     class_factors,
@@ -51,7 +56,7 @@ class OpenedRows(NamedTuple):
     """Rows to train on, checked."""
 
     source: Source
-    classes: Array
+    classes: AnyArray
     """[C]: the class values, whose positions are the label codes of the source."""
     were_arrays: bool
     """Whether the user passed arrays, and not a file or a source."""
@@ -104,17 +109,6 @@ def _checked_arrays(X: InputRows, y: InputLabels) -> tuple[ArrayOrSparse, AnyArr
     return checked
 
 
-def booleans_as_integers(X: ArrayOrSparse) -> ArrayOrSparse:
-    """X, with truth values as 0 and 1; an array is not copied.
-
-    >>> booleans_as_integers(np.array([[True, False]]))
-    array([[1, 0]], dtype=uint8)
-    """
-    if X.dtype.kind != "b":
-        return X
-    return X.astype(np.uint8) if sparse.issparse(X) else X.view(np.uint8)
-
-
 def open_source(
     X: InputRows, y: InputLabels = None, sample_weight: InputWeights = None
 ) -> Source | None:
@@ -138,7 +132,7 @@ def open_source(
     _refuse_paths(X, y)
     if is_dataset(X) or is_arrow_stream(X) or (is_table(X) and isinstance(y, str)):
         what = f"a {type(X).__name__}"
-        target, weight = _target_name(y, what), _weight_name(sample_weight, what)
+        target, weight = target_name(y, what), weight_name(sample_weight, what)
         return (
             ParquetSource(X, target, weight=weight) if is_dataset(X) else table_source(X, target, weight)
         )
@@ -168,7 +162,7 @@ def weighted_arrays(
     sample_weight: Array | None,
     class_weight: ClassWeight,
     classes: AnyArray | None = None,
-) -> tuple[ArraySource, Array]:
+) -> tuple[ArraySource, AnyArray]:
     """The source of rows X [n, d] that have any weight, and the classes behind its label codes.
 
     Rows of weight 0 are left out altogether: a fit does not depend on them, not even by a random draw.
@@ -280,8 +274,8 @@ def _open_path(given: str | os.PathLike[str], y: InputLabels, sample_weight: Inp
     path = local_path(given)
     what = f"the Parquet data in {given}"
     if path is None:
-        weight = _weight_name(sample_weight, what)
-        return ParquetSource(given, _target_name(y, what), weight=weight)
+        weight = weight_name(sample_weight, what)
+        return ParquetSource(given, target_name(y, what), weight=weight)
     if path.suffix.lower() == ".npy":
         return npy_source(path, y, sample_weight)
     with explain_permission_error(path):
@@ -291,16 +285,26 @@ def _open_path(given: str | os.PathLike[str], y: InputLabels, sample_weight: Inp
             f"{path}: neither a Parquet file, nor a folder of them, nor a .npy file; TableClassifier "
             "reads CSV files, or convert it, for instance with pandas.read_csv(...).to_parquet(...)"
         )
-    return ParquetSource(path, _target_name(y, what), weight=_weight_name(sample_weight, what))
+    return ParquetSource(path, target_name(y, what), weight=weight_name(sample_weight, what))
 
 
-def _target_name(y: InputLabels, what: str) -> str:
+def target_name(y: InputLabels, what: str) -> str:
+    """The name of the target column of some rows, for which y must be it; `what` is what they are.
+
+    >>> target_name("late", "the Parquet data in flights")
+    'late'
+    """
     if not isinstance(y, str):
         raise SourceError(f"y={_short(y)}: for {what}, y is the name of the target column")
     return y
 
 
-def _weight_name(sample_weight: InputWeights, what: str) -> str | None:
+def weight_name(sample_weight: InputWeights, what: str) -> str | None:
+    """The name of the weight column of some rows, or None, which sample_weight must be.
+
+    >>> weight_name(None, "the Parquet data in flights") is None
+    True
+    """
     if sample_weight is not None and not isinstance(sample_weight, str):
         raise SourceError(
             f"sample_weight={_short(sample_weight)}: for {what}, sample_weight is the name of the "

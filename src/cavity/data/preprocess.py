@@ -35,7 +35,7 @@ from cavity.data.scans import ColumnDecision, ColumnScan, scan_of
 from cavity.data.table import FrameTable, Table, as_arrow, open_table
 from cavity.data.weights import check_total_weight
 from cavity.errors import SourceError, warn_user
-from cavity.text import listed, suggestion
+from cavity.text import listed, shortened, suggestion
 from cavity.typing import AnyArray, Array, InputRows
 
 if TYPE_CHECKING:
@@ -47,12 +47,8 @@ def warn_of_words(encoder: Encoder, words: set[str], table: str) -> None:
     if words:
         warn_user(
             f"{table}: column {encoder.column!r} should be {encoder.kind}; cells that are not count as "
-            f"missing: {listed([word[:_LONGEST] for word in sorted(words)], most=5)}"
+            f"missing: {listed([shortened(word) for word in sorted(words)], most=5)}"
         )
-
-
-_LONGEST = 60
-"""Characters of a cell that are shown at most."""
 
 
 def _typed(array: pa.Array, encoder: Encoder) -> pa.Array:
@@ -281,11 +277,9 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         wanted = [("target column", target), ("weight column", weight)]
         wanted += [("column to leave out,", name) for name in self.drop_features]
         wanted += [("categorical column", name) for name in self.categorical_features]
-        for what, name in wanted:
-            if name is not None and name not in table.columns:
-                raise SourceError(
-                    f"{table.name} has no {what} {name!r}{suggestion(name, table.columns)}"
-                )
+        for role, name in wanted:
+            if name is not None:
+                table.require(name, role)
         if weight is not None and weight == target:
             raise SourceError(f"{weight!r} is named as both the target and the weight column")
         names = [n for n in table.columns if n not in (target, weight) and n not in self.drop_features]

@@ -5,19 +5,24 @@ from __future__ import annotations
 import datetime
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from copy import copy
 from typing import TYPE_CHECKING
 
-from cavity.data.locations import File, RemoteFile
+from cavity.data.locations import File, RemoteFile, absolute
 from cavity.data.parts import import_arrow, one_line, with_keys
-from cavity.data.table import CHUNK_ROWS, FrameTable, Table, check_column_names, unpacked_stream
+from cavity.data.table import (
+    BLOCK_BYTES,
+    CHUNK_ROWS,
+    FrameTable,
+    Table,
+    check_column_names,
+    unpacked_stream,
+)
 from cavity.errors import SourceError, warn_user
 from cavity.text import listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_BLOCK_BYTES = 4_000_000
 
 
 class JsonTable(Table):
@@ -48,10 +53,8 @@ class JsonTable(Table):
         """A table for each file, by paths that do not depend on the current folder."""
         found = []
         for file, keys in zip(self.files, self.keys, strict=True):
-            piece = object.__new__(JsonTable)
-            vars(piece).update(vars(self))
-            piece.files = [file.absolute() if isinstance(file, Path) else file]
-            piece.keys, piece.n_rows = [keys], None
+            piece = copy(self)
+            piece.files, piece.keys, piece.n_rows = [absolute(file)], [keys], None
             found.append(piece)
         return found
 
@@ -71,7 +74,7 @@ def _blocks(path: File) -> Iterator[bytes]:
     """Pieces of a file of about 4 MB, each of whole lines."""
     rest = b""
     with unpacked_stream(path) as stream:
-        while content := stream.read(_BLOCK_BYTES):
+        while content := stream.read(BLOCK_BYTES):
             whole, mark, rest_of = (rest + content).rpartition(b"\n")
             rest = rest_of
             if whole.strip():

@@ -21,6 +21,10 @@ from cavity.data.arrays import ArrayBlock
 from cavity.data.source import Block, LoadedBlock, RawRows
 from cavity.typing import Array, IntArray
 
+MOST_HELD_OUT = 20_000
+"""Most rows that are held out."""
+MOST_VALUES_HELD_OUT = 20_000_000
+"""Most of their values: they are kept in memory. A thousand rows are held out in any case."""
 _DOUBTFUL = 0.05
 """Rows are always kept if the other classes had at least this probability together."""
 
@@ -119,7 +123,17 @@ def row_hash(numbers: IntArray, seed: int = 0) -> NDArray[np.uint64]:
     return np.asarray(mixed ^ (mixed >> np.uint64(33)))
 
 
+def hashed_folds(numbers: IntArray, n: int, seed: int) -> IntArray:
+    """The fold [t], from 0 to n − 1, of rows with these numbers [t], by a hash of the number.
+
+    >>> hashed_folds(np.arange(8), 5, seed=0x5EED).tolist()
+    [4, 2, 2, 4, 1, 1, 3, 1]
+    """
+    return np.asarray(row_hash(numbers, seed) % np.uint64(n), dtype=np.int64)
+
+
 _ROWS_AT_ONCE = 1_000_000
+"""Row numbers that are hashed at once, so that memory does not grow with the number of rows."""
 
 
 def hashed_rows(n_rows: int, size: int, seed: int = 0) -> IntArray:
@@ -139,6 +153,13 @@ def hashed_rows(n_rows: int, size: int, seed: int = 0) -> IntArray:
         hashes.append(values[low])
     chosen = np.argsort(np.concatenate(hashes), kind="stable")[:size]
     return np.asarray(np.sort(np.concatenate(numbers)[chosen]))
+
+
+def held_out_numbers(n_rows: int, n_features: int, fraction: float, seed: int) -> IntArray:
+    """Sorted numbers of a share of the rows, chosen by a hash, and at most 20,000."""
+    most = max(1_000, MOST_VALUES_HELD_OUT // n_features)
+    size = min(round(fraction * n_rows), MOST_HELD_OUT, most, n_rows - 1)
+    return hashed_rows(n_rows, max(1, size), seed)
 
 
 def _without(batch: Block, left_out: NDArray[np.bool_]) -> Block:

@@ -25,6 +25,7 @@ from cavity.data.columns import (
     words_of,
 )
 from cavity.data.parts import import_arrow
+from cavity.text import shortened
 from cavity.typing import Array, IntArray
 
 if TYPE_CHECKING:
@@ -227,10 +228,6 @@ class Sample:
         return float(np.median(np.concatenate(self._kept)))
 
 
-_LONGEST = 60
-"""Characters of an example that are shown at most."""
-
-
 class LevelScan:
     """Counts of the values of a column of strings."""
 
@@ -288,7 +285,7 @@ class LevelScan:
         )
 
     def _identifier(self, why: str) -> ColumnDecision:
-        example = next(iter(self.counts))[:_LONGEST]
+        example = shortened(next(iter(self.counts)))
         note = f"{self.column!r} looks like an identifier ({why}, such as {example!r}) and is left out"
         return ColumnDecision(None, (note,), names_rows=True)
 

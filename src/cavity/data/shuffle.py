@@ -16,6 +16,9 @@ from queue import SimpleQueue
 from threading import Event, Semaphore, Thread
 from typing import NamedTuple, TypeVar
 
+BATCHES_AHEAD = 2
+"""Minibatches that are read before they are asked for."""
+
 Item = TypeVar("Item")
 
 

@@ -14,8 +14,9 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from cavity.typing import AnyArray, AnyDtype, Array, Dtype, IntArray
+from cavity.typing import AnyArray, AnyDtype, Array, ArrayOrSparse, Dtype, IntArray
 
 NO_SETS: Mapping[str, int] = {}
 """The sets of features of a source whose features are all used."""
@@ -236,6 +237,17 @@ def joined(parts: list[RawRows]) -> RawRows:
     )
 
 
+def booleans_as_integers(X: ArrayOrSparse) -> ArrayOrSparse:
+    """X, with truth values as 0 and 1; an array is not copied.
+
+    >>> booleans_as_integers(np.array([[True, False]]))
+    array([[1, 0]], dtype=uint8)
+    """
+    if X.dtype.kind != "b":
+        return X
+    return X.astype(np.uint8) if sparse.issparse(X) else X.view(np.uint8)
+
+
 def tile_precision(dtype: AnyDtype) -> Dtype:
     """The precision that holds values of `dtype`: float32 if it holds them exactly, else float64.
 
@@ -245,13 +257,22 @@ def tile_precision(dtype: AnyDtype) -> Dtype:
     return np.dtype(np.float32 if np.can_cast(dtype, np.float32, "safe") else np.float64)
 
 
+_BYTES_TO_LOOK_AT = 16_000_000
+"""Bytes of float64 that the features of a block may take that is read for its labels alone."""
+_FEWEST_ROWS_TO_LOOK_AT = 256
+"""Rows of such a block, at least, however wide they are."""
+_MOST_ROWS_TO_LOOK_AT = 65_536
+"""Rows of such a block, at most, however narrow they are."""
+
+
 def rows_to_look_at(n_features: int) -> int:
     """Number of rows of a block that is read for its labels alone: fewer if rows are wide.
 
     >>> rows_to_look_at(8), rows_to_look_at(50_000)
     (65536, 256)
     """
-    return int(np.clip(16_000_000 // (8 * n_features), 256, 65_536))
+    fitting = _BYTES_TO_LOOK_AT // (8 * n_features)
+    return int(np.clip(fitting, _FEWEST_ROWS_TO_LOOK_AT, _MOST_ROWS_TO_LOOK_AT))
 
 
 def row_number_type(n_rows: int) -> np.dtype[np.signedinteger]:
@@ -280,12 +301,16 @@ def batch_count(n: int, size: int) -> int:
 _TILE_BYTES = 16_000_000
 """Bytes that the arrays of one tile may take: products run best on a thousand rows or more, and the
 passes between them best on arrays that are not much larger than the caches."""
+_FEWEST_TILE_ROWS = 256
+"""Rows of a tile, at least, even if they take more bytes, with very many inducing points or features."""
+_MOST_TILE_ROWS = 3_072
+"""Rows of a tile, at most, however small the model is, so that several threads have tiles."""
 
 
 def tile_rows(m: int, d: int, dtype: Dtype, n_latents: int = 1) -> int:
     """Rows of one tile, for m inducing points and d features; the same for any number of threads."""
     fitting = _TILE_BYTES // (np.dtype(dtype).itemsize * ((3 + n_latents) * m + d // 2))
-    return min(max(fitting, 256), 3072)
+    return min(max(fitting, _FEWEST_TILE_ROWS), _MOST_TILE_ROWS)
 
 
 def even_parts(n: int, count: int) -> list[slice]:

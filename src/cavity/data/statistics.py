@@ -27,7 +27,7 @@ from scipy.special import ndtri
 from cavity.data.sampling import row_hash
 from cavity.data.scaling import Knots, Scaling
 from cavity.data.source import RowSource, even_parts
-from cavity.typing import AnyArray, Array, IntArray
+from cavity.typing import FLOAT64, AnyArray, Array, IntArray
 
 FLAT = 1e-6
 """Smallest share of a column's variance, given the columns before it, that is not rounding error."""
@@ -350,7 +350,7 @@ class Distribution:
 
     def scaled(self, scaling: Scaling) -> Distribution:
         """The same column after a scaling of one column; values that have become equal are joined."""
-        values = scaling.apply(self.values[:, None], np.dtype(np.float64))[:, 0]
+        values = scaling.apply(self.values[:, None], FLOAT64)[:, 0]
         first = np.diff(values, prepend=-np.inf) > 0
         return Distribution(values[first], _total_weights(np.cumsum(first) - 1, self.weight))
 

@@ -23,6 +23,7 @@ from cavity.data.locations import (
     TEXT,
     File,
     RemoteFile,
+    absolute,
     find_files,
     format_of,
     hive_keys,
@@ -38,7 +39,7 @@ from cavity.data.parts import (
     with_keys,
 )
 from cavity.errors import SourceError
-from cavity.text import listed
+from cavity.text import listed, suggestion
 from cavity.typing import InputRows
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 65_536
 """Rows of a table that are in memory at a time."""
+BLOCK_BYTES = 4_000_000
+"""Bytes of a file of text that are parsed at a time."""
 
 
 def as_arrow(data: InputRows) -> pa.Table:
@@ -168,6 +171,17 @@ class Table(ABC):
         Columns of text files come as strings.
         """
 
+    def require(self, name: str, role: str) -> None:
+        """Raise unless the table has a column of this name; role: what errors call the column.
+
+        >>> open_table({"late": [True, False]}).require("lat", "target column")
+        Traceback (most recent call last):
+        cavity.errors.SourceError: the data frame has no target column 'lat'; did you mean 'late'?
+        """
+        if name not in self.columns:
+            words = suggestion(name, self.columns)
+            raise SourceError(f"{self.name} has no {role} {name!r}{words}")
+
 
 def open_table(
     data: InputRows,
@@ -257,7 +271,6 @@ class FrameTable(Table):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=batch.schema)
 
 
-_BLOCK_BYTES = 4_000_000
 _RAGGED = re.compile(r"CSV parse error: Row #(\d+): Expected (\d+) columns, got (\d+)")
 
 
@@ -292,7 +305,7 @@ class TextTable(Table):
     def pieces(self) -> list[TextTable]:
         """A table for each file, by paths that do not depend on the current folder."""
         return [
-            TextTable([_absolute(file)], str(_absolute(file)), self.dialect, [keys])
+            TextTable([absolute(file)], str(absolute(file)), self.dialect, [keys])
             for file, keys in zip(self.files, self.keys, strict=True)
         ]
 
@@ -328,7 +341,7 @@ class TextTable(Table):
         return csv.open_csv(
             unpacked_stream(path),
             read_options=csv.ReadOptions(
-                block_size=_BLOCK_BYTES, use_threads=False, encoding=dialect.encoding
+                block_size=BLOCK_BYTES, use_threads=False, encoding=dialect.encoding
             ),
             parse_options=csv.ParseOptions(delimiter=dialect.sep, newlines_in_values=True),
             convert_options=convert,
@@ -375,7 +388,7 @@ def _reading_text(path: File) -> Iterator[None]:
             )
         elif "straddl" in words:
             words = (
-                f"has a line of more than {_BLOCK_BYTES // 1_000_000} MB; shorten such cells, or close "
+                f"has a line of more than {BLOCK_BYTES // 1_000_000} MB; shorten such cells, or close "
                 "a quotation mark that is open"
             )
         elif "Empty CSV" in words:
@@ -417,7 +430,7 @@ class ArrowTable(Table):
         Their paths do not depend on the current folder.
         """
         for part in self.parts:
-            file = None if part.file is None else _absolute(part.file)
+            file = None if part.file is None else absolute(part.file)
             for groups in [None] if file is None else _runs(row_group_sizes(file), most):
                 piece = copy(self)
                 piece.parts = [replace(part, file=file, row_groups=groups)]
@@ -452,10 +465,6 @@ def _runs(sizes: Sequence[int], most: int) -> Iterator[tuple[int, ...]]:
             run, rows = [], 0
     if run:
         yield tuple(run)
-
-
-def _absolute(path: File) -> File:
-    return path.absolute() if isinstance(path, Path) else path
 
 
 def _as_the_first(

@@ -27,7 +27,7 @@ from cavity.data.routing import (
     regrouped_batches,
     with_leaves,
 )
-from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler, hashed_rows, with_class_shares
+from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler, held_out_numbers, with_class_shares
 from cavity.data.scaling import Scaling
 from cavity.data.source import (
     Block,
@@ -44,7 +44,7 @@ from cavity.data.statistics import SAMPLED_KINDS, Moments, learn_from_sample, le
 from cavity.engines.protocol import Engine, Pass
 from cavity.engines.threads import Threads
 from cavity.gp.tiles import KernelRowCache, RefinedRows, Rows, Sites, Sums
-from cavity.typing import Array, Dtype, IntArray
+from cavity.typing import FLOAT64, Array, Dtype, IntArray
 
 _SMALLEST_TILE = 512
 """Least number of rows, about, of a tile that a minibatch is split into for the threads."""
@@ -52,10 +52,6 @@ _SMALLEST_WORK = 20_000_000
 """Least cost of such a tile, in rows times m·(m·(1 + C)/2 + d/3): less is not worth a thread."""
 _ROWS_IN_FULL_PRECISION = 1_000_000
 """Sites of more rows than this are stored in float32; with many classes, of fewer."""
-MOST_HELD_OUT = 20_000
-"""Most rows that are held out."""
-MOST_VALUES_HELD_OUT = 20_000_000
-"""Most of their values: they are kept in memory. A thousand rows are held out in any case."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -395,13 +391,6 @@ class LocalBackend:
         return ""
 
 
-def held_out_numbers(n_rows: int, n_features: int, fraction: float, seed: int) -> IntArray:
-    """Sorted numbers of a share of the rows, chosen by a hash, and at most 20,000."""
-    most = max(1_000, MOST_VALUES_HELD_OUT // n_features)
-    size = min(round(fraction * n_rows), MOST_HELD_OUT, most, n_rows - 1)
-    return hashed_rows(n_rows, max(1, size), seed)
-
-
 def tile_moments(source: Source, threads: Threads, *, products: bool) -> Iterator[Moments]:
     """Moments of the columns of each tile of a source, in one streaming pass."""
 
@@ -409,5 +398,5 @@ def tile_moments(source: Source, threads: Threads, *, products: bool) -> Iterato
         rows = block.load()
         return Moments.of(rows.X, rows.weight, products=products)
 
-    size = tile_rows(1, source.n_features, np.dtype(np.float64))
+    size = tile_rows(1, source.n_features, FLOAT64)
     return threads.map(moments, source.blocks(size))

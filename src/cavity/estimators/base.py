@@ -58,12 +58,12 @@ from cavity.inference.race_records import Race
 from cavity.inference.start import (
     PreviousFit,
     Start,
-    begin,
+    cached_starts,
     chosen_start,
     continued_start,
     hold_out_rows,
     learn_scaling,
-    remembered,
+    open_problem,
 )
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.train import make_rule, stopped_in_race, train
@@ -83,6 +83,13 @@ if TYPE_CHECKING:
 
 Validation: TypeAlias = tuple[InputRows, InputLabels, InputWeights]
 """The user's own validation rows: X [n, d], labels [n] and weights [n]; or nothing but None."""
+
+
+_EXACT_TOL = 1e-8
+"""Tolerance of `log_marginal_likelihood(theta)`: finer than that of fits, because an optimiser compares
+values at neighbouring theta, and the gradient is that of EP's fixed point."""
+_MOST_EXACT_SWEEPS = 500
+"""Sweeps that this may take."""
 
 
 class FitPlan(NamedTuple):
@@ -127,9 +134,9 @@ class SparseGPClassifier(ConfiguredClassifier):
         validation: rows, labels and weights of the user's own validation rows, if there are any.
         """
         self._check_parameters()
-        if offset is not None and self._given_mean is not None:
+        if offset is not None and self.mean_function is not None:
             raise ValueError(
-                f"offset and mean_function={self._given_mean!r} both say what is added to the latent "
+                f"offset and mean_function={self.mean_function!r} both say what is added to the latent "
                 "values; leave one of them out"
             )
         if offset is not None and validation[0] is not None:
@@ -201,7 +208,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         candidates = None
         if held_out is not None:
             candidates = entrants(self, configure(NO_LEAVES), rows.n_rows, tuple(rows.feature_sets))
-        make_start = remembered(
+        make_start = cached_starts(
             lambda scaling, one: self._start(
                 with_feature_set(rows, one.feature_set), scaling, one, routing
             )
@@ -222,7 +229,7 @@ class SparseGPClassifier(ConfiguredClassifier):
     def _problem_of(self, fit: OpenFit, decision: RaceDecision, source: RowSource) -> Problem:
         """The problem of fitting the chosen features, from the start or where a race was stopped."""
         held_out = None if fit.held_out is None else fit.held_out.leading(source.n_features)
-        return begin(
+        return open_problem(
             source,
             decision.config,
             fit.backend,
@@ -235,12 +242,12 @@ class SparseGPClassifier(ConfiguredClassifier):
     def _with_mean_function(
         self, source: RowSource, config: TrainingConfig, backend: LocalBackend
     ) -> tuple[RowSource, MeanFunction | None]:
-        """The rows with what the mean function says of them as offsets, and the mean function."""
-        if self._given_mean is None:
+        """The rows with the values of the mean function as offsets, and the mean function."""
+        if self.mean_function is None:
             return source, None
         assert isinstance(source, Source)
         mean, offset = learn_mean_function(
-            self._given_mean,
+            self.mean_function,
             source,
             self.classes_,
             make_rule(config).likelihood,
@@ -277,12 +284,18 @@ class SparseGPClassifier(ConfiguredClassifier):
 
     def _with_feature_set(self, source: RowSource, name: str | None) -> RowSource:
         """The rows with the features that were chosen, which are the inputs from now on."""
-        if name is not None:
+        if name is not None and source.feature_sets:
             source = with_feature_set(source, name)
-            self.n_features_in_ = source.n_features
-            if source.feature_names is not None:
-                self.feature_names_in_ = source.feature_names
+            self._set_features(source)
         return source
+
+    def _set_features(self, source: RowSource) -> None:
+        """Set the number and the names of the features to those of a source."""
+        self.n_features_in_ = source.n_features
+        if source.feature_names is not None:
+            self.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
+        else:  # those of an earlier fit are not these columns'
+            self.__dict__.pop("feature_names_in_", None)
 
     def _start(
         self,
@@ -335,7 +348,15 @@ class SparseGPClassifier(ConfiguredClassifier):
             router = np.unique(router, return_inverse=True)[1]  # names as numbers
         posterior = None if problem is None else problem.posterior
         return lambda: fingerprint(
-            config, source, self.kernel, points, weights, posterior, validation, self._given_mean, router
+            config,
+            source,
+            self.kernel,
+            points,
+            weights,
+            posterior,
+            validation,
+            self.mean_function,
+            router,
         )
 
     def _store(
@@ -393,7 +414,9 @@ class SparseGPClassifier(ConfiguredClassifier):
             # The jitter is part of the model: with another one the fitted theta has another value.
             prior = self.model_.prior.at(kernel)
             options = SweepOptions(residual_scale=self.config_.residual_scale)
-            point = converge(engine, prior, rule, options=options, tol=1e-8, max_sweeps=500)
+            point = converge(
+                engine, prior, rule, options=options, tol=_EXACT_TOL, max_sweeps=_MOST_EXACT_SWEEPS
+            )
             if point.interrupted:
                 raise KeyboardInterrupt
             if not eval_gradient:

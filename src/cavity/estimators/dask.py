@@ -287,11 +287,7 @@ class DaskClassifier(TrainedGPClassifier):
         source = ShardedSource(table, cluster, self.class_weight)
         check_classification_targets(source.classes)
         self.classes_ = check_classes(source.classes, source.n_rows)
-        self.n_features_in_ = source.n_features
-        if source.feature_names is not None:
-            self.feature_names_in_ = source.feature_names
-        else:
-            self.__dict__.pop("feature_names_in_", None)
+        self._set_features(source)
         if self.verbose:
             tell(
                 f"{cluster.n_workers} workers, {len(source.groups)} tasks a pass; dashboard: "
@@ -409,6 +405,7 @@ class DaskSEPClassifier(DaskClassifier):
     """
 
     _method: ClassVar[str] = "ep"
+    _method_in_words: ClassVar[str] = SEPClassifier._method_in_words
     _local: ClassVar[type[TrainedGPClassifier]] = SEPClassifier
 
 
@@ -423,4 +420,5 @@ class DaskSVIClassifier(DaskClassifier):
     """
 
     _method: ClassVar[str] = "vi"
+    _method_in_words: ClassVar[str] = SVIClassifier._method_in_words
     _local: ClassVar[type[TrainedGPClassifier]] = SVIClassifier

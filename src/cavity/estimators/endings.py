@@ -113,7 +113,7 @@ def _words_of_bounds(model: SparseGPClassifier, found: list[AtBound]) -> str:
     local, kernel, leaves = model.model_.local, "kernel_", ""
     if local is not None:
         kernel = "kernel_.k1"
-        leaves = f" with leaves={len(local.leaves)}" if isinstance(model._given_leaves, str) else ""
+        leaves = f" with leaves={len(local.leaves)}" if isinstance(model.leaves, str) else ""
     where = " and ".join(f"{one.name} = {one.value:.3g}, its {one.side} bound" for one in found)
     wider: dict[str, tuple[float, float]] = {}
     for one in found:

@@ -20,13 +20,6 @@ from cavity.text import abbreviated
 if TYPE_CHECKING:
     from cavity.estimators.base import SparseGPClassifier
 
-METHODS = {
-    "SEPClassifier": "scalable expectation propagation (SEP)",
-    "SVIClassifier": "scalable variational inference (SVI)",
-    "GFITCClassifier": "expectation propagation to convergence (GFITC)",
-}
-"""Names of the methods in words, by class."""
-
 _TABLE = "border-collapse:collapse;margin:.4em 0;font-size:.9em"
 _NAME = "text-align:left;padding:.1em 1.2em .1em 0;font-weight:normal;opacity:.7"
 _VALUE = "text-align:left;padding:.1em 0"
@@ -41,6 +34,7 @@ class FitFacts:
 
     method: str
     """Name of the estimator's class."""
+    method_in_words: str
     likelihood: str
     classes: tuple[str, ...]
     rows: int
@@ -92,7 +86,7 @@ class FitFacts:
     def as_words(self) -> dict[str, str]:
         """Names and values of the facts that a reader wants to see first."""
         lines = {
-            "Method": f"{self.method}: {METHODS.get(self.method, 'Gaussian process classification')}",
+            "Method": f"{self.method}: {self.method_in_words}",
             "Likelihood": self.likelihood,
             "Classes": ", ".join(self.classes),
             "Rows of the last chunk" if self.streamed else "Training rows": f"{self.rows:,}",
@@ -143,6 +137,7 @@ def fit_facts(estimator: BaseEstimator) -> FitFacts:
     last = fit.history_[-1] if fit.history_ else None
     return FitFacts(
         method=type(fit).__name__,
+        method_in_words=fit._method_in_words,
         likelihood=fit.config_.likelihood,
         classes=tuple(str(value) for value in fit.classes_),
         rows=len(fit.loo_log_proba_),
@@ -231,7 +226,7 @@ def _is_fitted(classifier: BaseEstimator) -> bool:
 
 
 def _bytes_of_leaves(model: Model) -> int:
-    """Size of the points of leaves and of what their rows have said."""
+    """Size of the points of leaves and of the summed sites of their rows."""
     if model.local is None:
         return 0
     points = sum(Z.nbytes for Z in model.local.leaves.points)

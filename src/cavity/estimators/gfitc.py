@@ -52,6 +52,7 @@ class GFITCClassifier(SparseGPClassifier):
     1.0
     """
 
+    _method_in_words: ClassVar[str] = "expectation propagation to convergence (GFITC)"
     _config_fields: ClassVar[tuple[str, ...]] = (
         "likelihood", "scaling", "optimizer", "max_seconds", "tol",
     )  # fmt: skip

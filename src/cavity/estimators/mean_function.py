@@ -22,7 +22,8 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import has_fit_parameter
 
 from cavity.data.arrays import ArraySource, mapping_of
-from cavity.data.sampling import hashed_rows, row_hash
+from cavity.data.labels import n_latents
+from cavity.data.sampling import hashed_folds, hashed_rows
 from cavity.data.scaling import Scaling
 from cavity.data.source import Source, rows_to_look_at
 from cavity.gp.calibration import FEWEST_ROWS, MOST_VALUES
@@ -50,7 +51,7 @@ def fold_of(numbers: IntArray) -> IntArray:
     >>> fold_of(np.arange(8)).tolist()
     [4, 2, 2, 4, 1, 1, 3, 1]
     """
-    return (row_hash(numbers, _FOLD_SEED) % np.uint64(N_FOLDS)).astype(np.int64)
+    return hashed_folds(numbers, N_FOLDS, _FOLD_SEED)
 
 
 def learn_mean_function(
@@ -106,7 +107,7 @@ def _check_classes(labels: IntArray, classes: AnyArray, given: str | BaseEstimat
 
 def _cross_fitted(fitted: list[LinearScore | BaseEstimator], source: Source, classes: AnyArray) -> Array:
     """Scores [n, L] of all rows, each by the classifier that was fitted without the row's fold."""
-    found = np.empty((source.n_rows, 1 if len(classes) == 2 else len(classes)))
+    found = np.empty((source.n_rows, n_latents(len(classes))))
     for block in source.blocks(rows_to_look_at(source.n_features)):
         index = block.index
         numbers = np.arange(*index.indices(source.n_rows)) if isinstance(index, slice) else index

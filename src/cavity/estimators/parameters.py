@@ -20,6 +20,7 @@ from cavity.data.source import RowSource
 from cavity.engines.local import LocalBackend
 from cavity.estimators.predictor import GPPredictor
 from cavity.estimators.racing import NO_LEAVES
+from cavity.gp.inducing import POINT_STARTS
 from cavity.gp.model import Model
 from cavity.inference.config import TrainingConfig, resolve
 from cavity.inference.config_checks import (
@@ -45,6 +46,8 @@ class ConfiguredClassifier(GPPredictor):
     """A classifier whose parameters mean a `TrainingConfig`; each class has some of the parameters."""
 
     _method: ClassVar[str] = "ep"
+    _method_in_words: ClassVar[str] = "Gaussian process classification"
+    """The method as facts and reports name it."""
     _config_fields: ClassVar[tuple[str, ...]] = ()
     """Constructor parameters that are fields of `TrainingConfig` under the same name."""
 
@@ -59,6 +62,12 @@ class ConfiguredClassifier(GPPredictor):
     verbose: int
     config_: TrainingConfig
     model_: Model
+
+    # Parameters that some classes do not have; in these, what None means holds.
+    mean_function: BaseEstimator | str | None = None
+    leaves: int | str | BaseEstimator | ArrayLike | None = None
+    """The only word that it may be is "auto"."""
+    window_size: float | None = None
 
     def _check_parameters(self) -> None:
         """Raise for parameters with impossible values, and for those that contradict each other."""
@@ -91,7 +100,7 @@ class ConfiguredClassifier(GPPredictor):
             return replace(config, validation_fraction=0.0) if own_validation else config
         given: ConfigFields = {"feature_sets": feature_sets, "own_validation": own_validation}
         given |= {**self._given_fields(), **(decided or {})}
-        if isinstance(self._given_leaves, str) and not given.get("n_leaves"):
+        if isinstance(self.leaves, str) and not given.get("n_leaves"):
             given["n_local"] = None  # no leaves are tried, or have been chosen
         if self.kernel is not None:
             given["kernel_name"] = None
@@ -137,19 +146,9 @@ class ConfiguredClassifier(GPPredictor):
         return int(check_random_state(self.random_state).randint(2**31))
 
     @property
-    def _given_mean(self) -> BaseEstimator | str | None:
-        """The parameter `mean_function`, if there is one."""
-        return vars(self).get("mean_function")
-
-    @property
-    def _given_leaves(self) -> int | str | BaseEstimator | ArrayLike | None:
-        """The parameter `leaves`, if there is one; the only word that it may be is "auto"."""
-        return vars(self).get("leaves")
-
-    @property
     def _router(self) -> BaseEstimator | ArrayLike | None:
         """The user's own estimator, or leaf numbers of rows, for which leaf a row falls into."""
-        leaves = self._given_leaves
+        leaves = self.leaves
         return None if isinstance(leaves, (Integral, str)) else leaves
 
     def _learned_routing(self, source: RowSource, backend: LocalBackend, seed: int) -> Routing:
@@ -287,7 +286,6 @@ _OTHER_NAMES = {
     "seed": "random_state",
 }
 """Parameters of classifiers that set a field of another name."""
-POINT_STARTS = ("kmeans", "random", "greedy")
 _CONDITIONS: dict[str, Condition] = {
     "n_inducing": (any_of(whole_from(1), AUTO), 'a whole number from 1, or "auto"'),
     "inducing_points": (_is_points, '"kmeans", "random", "greedy" or an array [m, d]'),

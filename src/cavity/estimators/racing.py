@@ -20,7 +20,7 @@ from cavity.inference.decisions import FEWEST_ROWS_TO_HOLD_OUT, points_of_a_leaf
 from cavity.inference.history import Progress
 from cavity.inference.race import RaceDecision, race
 from cavity.inference.race_records import RaceLog
-from cavity.inference.start import StartingPoint
+from cavity.inference.start import MakeStart
 
 if TYPE_CHECKING:
     from cavity.estimators.base import SparseGPClassifier
@@ -30,7 +30,7 @@ def check_own_validation(model: SparseGPClassifier, config: TrainingConfig) -> N
     """Raise for parameters that do not go with validation rows of the user's own."""
     if config.schedule != "steps":
         raise ValueError(
-            f"X_val has no use for this {type(model).__name__}: there are no training steps that "
+            f"X_val cannot be used with this {type(model).__name__}: there are no training steps that "
             "validation rows could judge; leave X_val out, or set another optimizer"
         )
     fraction = model._given_fields()["validation_fraction"]
@@ -67,7 +67,7 @@ def _free_fields(
 
     A kernel, inducing points or a mean function of the user's own are for the columns as they are.
     """
-    given, leaves = model._given_fields(), model._given_leaves
+    given, leaves = model._given_fields(), model.leaves
     auto_leaves = isinstance(leaves, str)
     is_auto = {name: given.get(name, "auto") == "auto" for name in ("n_predicting", *Candidate._fields)}
     own_kernel, own_points = model.kernel is not None, model._given_points is not None
@@ -90,7 +90,7 @@ def _free_fields(
         "n_inducing": size,
         "feature_set": n_feature_sets > 1
         and not given.get("feature_set")
-        and not (own_kernel or own_points or model._given_mean is not None),
+        and not (own_kernel or own_points or model.mean_function is not None),
         "n_leaves": tries_leaves,
         "n_local": tries_leaves and given.get("n_local") in (None, "auto"),
         "n_predicting": size and is_auto["n_predicting"],
@@ -114,7 +114,7 @@ class OpenFit:
     """What the parameters mean without a race."""
     configure: Callable[[Mapping[str, Any]], TrainingConfig]
     """Makes the configuration with some fields decided."""
-    make_start: StartingPoint
+    make_start: MakeStart
     held_out: HeldOut | None
     candidates: Entrants | None
     """What a race may decide; None if there is no race."""
@@ -171,7 +171,7 @@ def decide(fit: OpenFit, make_fingerprint: Callable[[], Fingerprint]) -> RaceDec
 
 def check_leaves_before(model: SparseGPClassifier, config: TrainingConfig) -> None:
     """Raise for a warm start with leaves after a fit without them, or the other way round."""
-    leaves = model._given_leaves
+    leaves = model.leaves
     if not model._continues or isinstance(leaves, str):
         return
     if (leaves is None) != (config.n_leaves is None):

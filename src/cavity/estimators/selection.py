@@ -12,9 +12,9 @@ fixed. Compare trained models only with models of the same kind, or score them o
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,13 +26,11 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.data.weights import validated_sample_weight
 from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.sep import SEPClassifier
-from cavity.text import html_table, text_table
+from cavity.text import html_table, named_apart, text_table
 from cavity.typing import Array, InputLabels, InputRows, InputWeights
 
-Thing = TypeVar("Thing")
 
-
-class Candidate(NamedTuple):
+class ComparedModel(NamedTuple):
     """One model of a comparison. Scores are in nats a row; larger is better."""
 
     name: str
@@ -55,27 +53,27 @@ class Candidate(NamedTuple):
 class Comparison:
     """Result of a comparison."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[ComparedModel, ...]
     """The models, best first."""
     n_rows: int
     """Number of rows that every candidate has a score for; the scores are means over these rows."""
 
     @property
-    def best(self) -> Candidate:
+    def best(self) -> ComparedModel:
         """The candidate with the highest score."""
         return self.candidates[0]
 
-    def within_se(self, errors: float = 2.0) -> list[Candidate]:
+    def within_se(self, errors: float = 2.0) -> list[ComparedModel]:
         """List the candidates within so many standard errors of the best one."""
         return [c for c in self.candidates if c.behind <= errors * c.behind_error]
 
     def __len__(self) -> int:
         return len(self.candidates)
 
-    def __iter__(self) -> Iterator[Candidate]:
+    def __iter__(self) -> Iterator[ComparedModel]:
         return iter(self.candidates)
 
-    def __getitem__(self, which: int | str) -> Candidate:
+    def __getitem__(self, which: int | str) -> ComparedModel:
         """A candidate by rank or by name."""
         if isinstance(which, int):
             return self.candidates[which]
@@ -151,7 +149,7 @@ def compare(
     'curved'
     """
     if not isinstance(models, Mapping):
-        models = _named(list(models), lambda model: type(model).__name__)
+        models = named_apart(models, lambda model: type(model).__name__)
     for model in models.values():
         check_is_fitted(model, "loo_log_proba_")
     return _ranked([_Scored.of(name, model) for name, model in models.items()], sample_weight)
@@ -200,7 +198,7 @@ def compare_kernels(
     """
     if n_inducing is not None and inducing_points is not None:
         raise ValueError("n_inducing and inducing_points are both given; leave out one of them")
-    named = kernels if isinstance(kernels, Mapping) else _named(list(kernels), _kernel_name)
+    named = kernels if isinstance(kernels, Mapping) else named_apart(kernels, _kernel_name)
     if not named:
         raise ValueError("kernels is empty; give at least one kernel, or None for the default one")
     base = _untrained(estimator)
@@ -236,15 +234,6 @@ def _fit_quietly(
         model.fit(X, y, sample_weight)
 
 
-def _named(things: list[Thing], name_of: Callable[[Thing], str]) -> dict[str, Thing]:
-    """Name things, with numbers where a name occurs more than once."""
-    names = [name_of(thing) for thing in things]
-    return {
-        name if names.count(name) == 1 else f"{name} {position + 1}": thing
-        for position, (name, thing) in enumerate(zip(names, things, strict=True))
-    }
-
-
 def _kernel_name(kernel: Kernel | None) -> str:
     return "default" if kernel is None else str(kernel)
 
@@ -271,7 +260,7 @@ def _ranked(scored: list[_Scored], sample_weight: InputWeights) -> Comparison:
         score, error = weighted_mean_and_error(log_proba, weight)
         behind, behind_error = weighted_mean_and_error(best - log_proba, weight)
         candidates.append(
-            Candidate(*s[:3], score, error, max(behind, 0.0), behind_error, s.log_evidence)
+            ComparedModel(*s[:3], score, error, max(behind, 0.0), behind_error, s.log_evidence)
         )
     candidates.sort(key=lambda c: -c.score)
     return Comparison(tuple(candidates), int(seen.sum()))

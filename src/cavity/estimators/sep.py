@@ -131,3 +131,4 @@ class SEPClassifier(TrainedGPClassifier):
     """
 
     _method: ClassVar[str] = "ep"
+    _method_in_words: ClassVar[str] = "scalable expectation propagation (SEP)"

@@ -11,8 +11,9 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from cavity.data.arrays import ArraySource
 from cavity.data.labels import encode_labels, require_one_kind, whole_labels
-from cavity.data.opening import booleans_as_integers, described_source, rows_that_count
+from cavity.data.opening import described_source, rows_that_count
 from cavity.data.routing import Routing, leaves_of_rows, with_leaves
+from cavity.data.source import booleans_as_integers
 from cavity.data.weights import any_weight, validated_sample_weight, weighted_mean
 from cavity.engines.local import LocalBackend, LocalEngine
 from cavity.engines.threads import compute_context, thread_count
@@ -184,7 +185,6 @@ class StreamingGPClassifier(SparseGPClassifier):
 
     batch_size: int | str | None
     optimizer: str | Optimizer | None
-    window_size: float | None
 
     @available_if(_can_stream)
     def partial_fit(

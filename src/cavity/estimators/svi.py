@@ -32,3 +32,4 @@ class SVIClassifier(TrainedGPClassifier):
     """
 
     _method: ClassVar[str] = "vi"
+    _method_in_words: ClassVar[str] = "scalable variational inference (SVI)"

@@ -26,12 +26,13 @@ from cavity.data.effect_learning import (
     effect_notes,
     learn_effects,
 )
-from cavity.data.encoded import encoded_rows, joined_rows, training_rows
+from cavity.data.encoded import encoded_rows, training_rows
 from cavity.data.labels import check_classes
 from cavity.data.preprocess import TablePreprocessor
+from cavity.data.sampling import held_out_numbers
+from cavity.data.source import joined
 from cavity.data.table import FrameTable, Table
 from cavity.data.weights import check_total_weight, checked_class_factors
-from cavity.engines.local import held_out_numbers
 from cavity.errors import SourceError
 from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.gfitc import GFITCClassifier
@@ -182,8 +183,8 @@ class TableClassifier(TransformerMixin, GPPredictor):
         validation = validation_table(X_val, y_val, sample_weight_val, y, client)
         if validation is not None and isinstance(self.estimator, GFITCClassifier):
             raise TypeError(
-                "X_val has no use for GFITCClassifier, which has no training steps that validation rows "
-                "could judge; leave X_val out, or use SEPClassifier"
+                "X_val cannot be used with GFITCClassifier, which has no training steps that validation "
+                "rows could judge; leave X_val out, or use SEPClassifier"
             )
         with rollback_on_error(self):  # columns and classifier must be of the same table
             self.learn_columns(table, target, weight)
@@ -279,10 +280,10 @@ class TableClassifier(TransformerMixin, GPPredictor):
         warn_of_new_columns(preprocessor, table, target, weight)
         labels = replace(self.labels_, target=target)
         rows = encoded_rows(table, preprocessor.reading(table), labels, weight)
-        X, codes, weights = joined_rows(rows)
-        if not len(X):
+        found = joined(list(rows))
+        if not len(found.X):
             raise SourceError(f"X_val: no row of {table.name} has a target and a weight")
-        source = ArraySource(X, codes, weights, classes=labels.values)
+        source = ArraySource(*found, classes=labels.values)
         source.is_checked = True  # encoded here
         return {"X_val": source}
 

@@ -18,7 +18,6 @@ from cavity.data.table import FrameTable, Table, as_arrow, open_table
 from cavity.errors import SourceError
 from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.parameters import routes
-from cavity.text import suggestion
 from cavity.typing import InputLabels, InputRows, InputWeights
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def is_array(X: InputRows) -> bool:
     """Whether X has no names of columns: an array, a sparse matrix, a list, a numbered frame."""
     if isinstance(X, (list, tuple)) or sparse.issparse(X):
         return True
-    if hasattr(X, "columns"):  # those of pandas are numbered if nobody has named them
+    if hasattr(X, "columns"):  # pandas numbers columns without names
         return len(X.columns) > 0 and all(isinstance(name, Integral) for name in X.columns)
     return hasattr(X, "__array__") and not hasattr(X, "__arrow_c_stream__")
 
@@ -144,12 +143,9 @@ class LabelledTable(NamedTuple):
 
     def check_columns(self) -> None:
         """Raise if the table lacks one of these columns."""
-        table = self.table
-        for name in (self.target, self.weight):
-            if name is not None and name not in table.columns:
-                raise SourceError(
-                    f"{table.name} has no column {name!r}{suggestion(name, table.columns)}"
-                )
+        self.table.require(self.target, "target column")
+        if self.weight is not None:
+            self.table.require(self.weight, "weight column")
 
 
 def training_table(

@@ -16,7 +16,7 @@ from cavity.data.table import Table
 from cavity.errors import SourceError, warn_user
 from cavity.gp.metrics import Decision
 from cavity.gp.uncertainty import predictive_uncertainty
-from cavity.text import listed, suggestion
+from cavity.text import listed
 from cavity.typing import Array, IntArray
 
 if TYPE_CHECKING:
@@ -43,18 +43,18 @@ class LabelledTableRows:
         weight: str | None = None,
         ids: Sequence[str] | None = None,
     ) -> None:
-        if model.target_ is None or model.target_ not in table.columns:
-            raise SourceError(f"{table.name} has no target column {model.target_!r}")
-        if weight is not None and weight not in table.columns:
-            raise SourceError(f"{table.name} has no weight column {weight!r}, which the fit had")
+        if model.target_ is None:
+            raise SourceError(
+                f"the model was fitted to labels without a name, so that no column of {table.name} has "
+                "them; pass y, the labels, along with a data frame"
+            )
+        table.require(model.target_, "target column")
+        if weight is not None:
+            table.require(weight, "weight column")
         if ids is None:
             ids = [name for name in model.preprocessor_.identifiers_ if name in table.columns]
         for name in ids:
-            if name not in table.columns:
-                raise SourceError(
-                    f"{table.name} has no column {name!r}, which ids names"
-                    f"{suggestion(name, table.columns)}"
-                )
+            table.require(name, "column of ids,")
         warn_of_new_columns(model.preprocessor_, table)
         self.model, self.table, self.weight, self.ids = model, table, weight, list(ids)
         codes = [codes for _, codes, _ in self._chunks([])]
@@ -227,6 +227,10 @@ def _predicted(
             yield pa.RecordBatch.from_pydict({name: chunk.column(name) for name in keep} | columns)
 
 
+_MOST_UNSEEN = 100
+"""Values of a column that are collected; a chunk may bring more. The warning names five of them."""
+
+
 class UnseenLevels:
     """Collects values that did not occur in training, or cannot be read, for one warning a column."""
 
@@ -242,7 +246,7 @@ class UnseenLevels:
         """Look for such values in a record batch; typed: what `TablePreprocessor.typed` has read."""
         for encoder in self._encoders:
             found = self._found.setdefault(encoder.column, set())
-            if len(found) < 100:
+            if len(found) < _MOST_UNSEEN:
                 values = typed.column(encoder.column)
                 if isinstance(encoder, CategoricalEncoder):
                     found |= encoder.unseen(values)

@@ -13,9 +13,10 @@ from numpy.typing import ArrayLike
 from cavity.data import ArraySource
 from cavity.data.effect_counts import TablePass
 from cavity.data.effect_learning import LearnedEffects, effect_notes, learn_effects, refined
-from cavity.data.encoded import EncodedRows, encoded_rows, joined_rows
+from cavity.data.encoded import encoded_rows
 from cavity.data.labelled import LabelledRows, labelled_rows
 from cavity.data.labels import Classes, LabelScan
+from cavity.data.source import RawRows, joined
 from cavity.data.table import FrameTable
 from cavity.data.weights import check_total_weight, checked_class_factors
 from cavity.errors import SourceError
@@ -72,7 +73,7 @@ def absorb_chunk(
 
 def absorb_rows(
     model: TableClassifier,
-    rows: EncodedRows,
+    rows: RawRows,
     classes: ArrayLike | None = None,
     classifier: SparseGPClassifier | None = None,
 ) -> None:
@@ -90,7 +91,7 @@ def absorb_rows(
 
 def _encoded(
     model: TableClassifier, table: FrameTable, labels: Classes, weight: str | None, first: bool
-) -> EncodedRows:
+) -> RawRows:
     """The features of a chunk; its labels have become part of the model's value effects."""
     before, n_before = model.preprocessor_, int(labels.counts.sum())
     columns = copy(before)
@@ -103,13 +104,13 @@ def _encoded(
         rows = list(labelled_rows(table, *read))
         effects = refined(before.effects_, rows, _class_factors(model), _share_kept(model, rows))
     if effects is None:
-        return joined_rows(encoded_rows(table, before, labels, weight))
+        return joined(list(encoded_rows(table, before, labels, weight)))
     after = copy(before)  # the one before stays as it is, if this chunk cannot be learned
     after.effects_ = effects.chosen(None)
     if first:
         after.notes_ = [*before.notes_, *effect_notes(after.effects_)]
     model.preprocessor_ = after
-    return joined_rows(encoded_rows(table, columns, labels, weight, effects, n_before))
+    return joined(list(encoded_rows(table, columns, labels, weight, effects, n_before)))
 
 
 def _first_effects(
@@ -143,7 +144,7 @@ def _class_factors(model: TableClassifier) -> Array:
 
 def _share_kept(model: TableClassifier, rows: Sequence[LabelledRows]) -> float:
     """The share of the rows so far that the stream remembers after some more, as its posterior does."""
-    memory = vars(model.estimator_).get("window_size")
+    memory = model.estimator_.window_size
     before = float(model.labels_.totals.sum())
     if memory is None or not before:
         return 1.0
@@ -188,7 +189,7 @@ def _learn(
 def _learn_rows(
     classifier: SparseGPClassifier,
     model: TableClassifier,
-    rows: EncodedRows,
+    rows: RawRows,
     classes: ArrayLike | None,
 ) -> None:
     """Let the classifier inside a table classifier learn from some more rows."""
@@ -197,15 +198,15 @@ def _learn_rows(
     classifier.__dict__.pop("feature_names_in_", None)  # the features come without names
     values = model.labels_.values
     check_stream_classes(values, classes, values)
-    classifier._learn_chunk(ArraySource(rows.X, rows.codes, rows.weight), values)
+    classifier._learn_chunk(ArraySource(*rows), values)
     classifier.feature_names_in_ = model.preprocessor_.get_feature_names_out()
 
 
-def _with_rows(labels: Classes, rows: EncodedRows) -> Classes:
+def _with_rows(labels: Classes, rows: RawRows) -> Classes:
     """The classes with the rows counted that a chunk has."""
     n = len(labels.values)
     return replace(
         labels,
-        counts=labels.counts + np.bincount(rows.codes, minlength=n),
-        totals=labels.totals + np.bincount(rows.codes, rows.weight, minlength=n),
+        counts=labels.counts + np.bincount(rows.labels, minlength=n),
+        totals=labels.totals + np.bincount(rows.labels, rows.weight, minlength=n),
     )

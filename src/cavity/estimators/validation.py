@@ -12,13 +12,12 @@ from cavity.data import Source
 from cavity.data.arrays import ArraySource
 from cavity.data.labels import require_one_kind, whole_labels
 from cavity.data.opening import (
-    booleans_as_integers,
     described_source,
     open_labelled_rows,
     rows_that_count,
     weighted_arrays,
 )
-from cavity.data.source import RawRows, with_offset
+from cavity.data.source import RawRows, booleans_as_integers, with_offset
 from cavity.data.weights import validated_sample_weight
 from cavity.errors import SourceError
 from cavity.text import listed
@@ -96,11 +95,7 @@ def validated_source(
         X, y, sample_weight, class_weight=estimator.class_weight, validate=validate
     )
     if not rows.were_arrays:
-        estimator.n_features_in_ = rows.source.n_features
-        if rows.source.feature_names is not None:
-            estimator.feature_names_in_ = np.asarray(rows.source.feature_names, dtype=object)
-        else:  # those of an earlier fit are not these columns'
-            estimator.__dict__.pop("feature_names_in_", None)
+        estimator._set_features(rows.source)
     return rows.source, rows.classes
 
 

@@ -30,7 +30,7 @@ from cavity.data.columns import (
     NumericEncoder,
 )
 from cavity.data.effects import N_FOLDS, EffectEncoder
-from cavity.data.labels import Classes
+from cavity.data.labels import Classes, n_latents
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.routing import EstimatorRouting, Routing, TreeRouting
 from cavity.data.scaling import Knots, Scaling
@@ -210,7 +210,7 @@ def _check_effect(effect: EffectEncoder, kinds: dict[str, str], n_classes: int) 
         _check_counts(effect, n_rows, n_classes)
     if len(effect.indices) not in ((1,) if effect.cells is None else (2, 3)):
         raise ModelFileError(f"one of its effects has {len(effect.indices)} columns")
-    width = 1 if n_classes == 2 else n_classes
+    width = n_latents(n_classes)
     agree("classes of an effect", len(effect.features), width)
     check_array("table of effects", effect.table, (n_rows + 1, width))
 
@@ -229,7 +229,7 @@ def _check_classifier(classifier: Any) -> None:
     model = classifier.model_
     check_model(model)
     n_classes, d = _check_classes(classifier.classes_), model.Z.shape[1]
-    agree("number of latent functions", model.likelihood.n_latents, 1 if n_classes == 2 else n_classes)
+    agree("number of latent functions", model.likelihood.n_latents, n_latents(n_classes))
     agree("number of features", classifier.n_features_in_, d)
     if "loo_log_proba_" in vars(classifier):  # a fit on a cluster leaves them there
         check_array("loo_log_proba_", classifier.loo_log_proba_, None, finite=False)

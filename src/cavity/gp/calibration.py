@@ -35,7 +35,7 @@ classes are slow. Two numbers fitted to n rows cost about 1/n nats a row against
 FEWEST_ROWS = 1_000
 """Rows that they are fitted to in any case, if there are as many."""
 SMALLEST_CENTRE = float(np.exp(-4.0))
-"""Smallest centre of the prior on b. Training with a residual scale κ believes in κ·s, and the prior is
+"""Smallest centre of the prior on b. Training with a residual scale κ assumes κ·s, and the prior is
 centred there; κ = 0 has no logarithm. It is replaced by e⁻⁴ = 0.018: training
 without the residual was seen to need a b between 0.004 and 0.04."""
 _DEVIATIONS = np.array([0.5, 1.0])

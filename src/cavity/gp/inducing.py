@@ -19,7 +19,7 @@ from cavity.errors import NumericalError
 from cavity.gp.kernels import bind
 from cavity.gp.prior import Prior
 from cavity.text import abbreviated
-from cavity.typing import Array, IntArray
+from cavity.typing import FLOAT64, Array, IntArray
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
@@ -244,7 +244,7 @@ def conditional_variance(Z: Array, X: Array, kernel: Kernel) -> Array:
 
 def _whitened(Z: Array, X: Array, kernel: Kernel) -> Array:
     """L⁻¹k(Z, X) [m, t]."""
-    prior = Prior(kernel, Z, np.dtype(np.float64))
+    prior = Prior(kernel, Z, FLOAT64)
     return np.asarray(prior.L_inverse @ prior.rows_kernel.cross(X)[0].T, dtype=np.float64)
 
 
@@ -296,6 +296,8 @@ class Matern(kernels.Matern):  # type: ignore[misc]
 
 KERNEL_NAMES = ("matern32", "matern12", "rbf")
 """The kernels that `default_kernel` makes, by name."""
+POINT_STARTS = ("kmeans", "random", "greedy")
+"""The ways in which inducing points are chosen among the rows, by name."""
 
 
 def default_kernel(n_features: int, lengthscale: float, name: str = "matern32") -> Kernel:

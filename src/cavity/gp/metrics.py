@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
+from cavity.data.labels import n_latents
 from cavity.typing import Array, IntArray, JsonObject
 
 
@@ -123,8 +124,7 @@ class ScoreSums:
     def __post_init__(self) -> None:
         self.rows = np.zeros(self.n_classes, dtype=np.int64)
         self.confusion = np.zeros((self.n_classes, self.n_classes))
-        ranked = 1 if self.n_classes == 2 else self.n_classes
-        self.ranks = np.zeros((ranked, 2, _GRADES))
+        self.ranks = np.zeros((n_latents(self.n_classes), 2, _GRADES))
 
     def add(self, log_proba: Array, labels: IntArray, weights: Array | None = None) -> None:
         """Add rows with log probabilities [t, C], class codes [t] and weights [t]."""

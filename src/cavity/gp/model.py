@@ -72,11 +72,10 @@ class Model:
         *,
         inverse_temperature: float = 1.0,
         residual_variance_scale: float = 1.0,
-        dtype: Dtype | None = None,
         mean_function: MeanFunction | None = None,
         needs_offset: bool = False,
     ) -> Model:
-        """The model of a posterior under its prior; `dtype` None keeps the prior's precision."""
+        """The model of a posterior under its prior, in the precision of the prior."""
         local, of_all_rows = None, posterior
         if isinstance(prior, LocalPrior):
             assert isinstance(posterior, LocalPosterior)
@@ -88,7 +87,7 @@ class Model:
             of_all_rows,
             scaling,
             likelihood,
-            dtype or prior.dtype,
+            prior.dtype,
             prior.jitter,
             inverse_temperature,
             residual_variance_scale,
@@ -98,8 +97,7 @@ class Model:
         )
         # What is known need not be computed again: K_mm is factored once.
         vars(model)["whole_posterior"] = posterior
-        if model.dtype == prior.dtype:
-            vars(model)["prior"] = prior
+        vars(model)["prior"] = prior
         return model
 
     def __getstate__(self) -> dict[str, object]:

@@ -57,7 +57,7 @@ class RowPrior:
 
     @property
     def width(self) -> int:
-        """Number of inducing points that a row meets."""
+        """Number of global inducing points, plus those of the row's leaf if there are leaves."""
         return len(self.whitener)
 
     @property
@@ -108,7 +108,7 @@ class Prior:
 
     @property
     def width(self) -> int:
-        """Number of inducing points that a row meets."""
+        """Number of global inducing points, plus those of the row's leaf if there are leaves."""
         return len(self.Z)
 
     def in_precision(self, dtype: Dtype) -> Prior:

@@ -66,7 +66,7 @@ class Candidate(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Number of inducing points that a row meets."""
+        """Number of global inducing points, plus those of the row's leaf if there are leaves."""
         return self.n_inducing + (self.n_local or 0)
 
     @property

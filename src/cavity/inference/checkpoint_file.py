@@ -115,6 +115,7 @@ class Field(NamedTuple):
 _LARGEST_DESCRIPTION = 16_000_000
 """Most bytes of the description of a checkpoint."""
 _MOST_MEMBERS = 200
+"""Most arrays of a checkpoint; a file with more is not one."""
 
 
 class Archive:

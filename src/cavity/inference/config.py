@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from textwrap import fill
 
+from cavity.data.labels import n_latents
 from cavity.inference.config_checks import check_fields, check_together
 from cavity.inference.decisions import Decisions, Request
 from cavity.inference.optimizers import Optimizer
@@ -104,7 +105,7 @@ class TrainingConfig:
     @property
     def n_latents(self) -> int:
         """Number of latent functions: one for two classes, else one per class."""
-        return 1 if self.n_classes == 2 else self.n_classes
+        return n_latents(self.n_classes)
 
     def as_dict(self) -> JsonObject:
         """The settings as plain values, ready for JSON."""

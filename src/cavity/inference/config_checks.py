@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from cavity.data.routing import MOST_LEAVES
-from cavity.gp.inducing import KERNEL_NAMES
+from cavity.gp.inducing import KERNEL_NAMES, POINT_STARTS
 from cavity.inference.decisions import Decisions, Request
 from cavity.inference.optimizers import Optimizer
 from cavity.text import suggestion
@@ -96,7 +96,7 @@ _FIELDS: dict[str, Condition] = {
         f"a whole number from 1 to {MOST_LEAVES:,}, or None",
     ),
     "n_local": (any_of(whole_from(1), AUTO, NONE), 'a whole number from 1, "auto" or None'),
-    "inducing_init": (one_of("kmeans", "random", "greedy"), '"kmeans", "random" or "greedy"'),
+    "inducing_init": (one_of(*POINT_STARTS), '"kmeans", "random" or "greedy"'),
     "learn_inducing": (is_flag, "True or False"),
     "kernel_name": (
         one_of("auto", *KERNEL_NAMES, None),

@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cavity.engines.local import MOST_HELD_OUT
+from cavity.data.labels import n_latents
+from cavity.data.sampling import MOST_HELD_OUT
 from cavity.inference.optimizers import Adadelta, Adam, Optimizer
 
 BATCH_PER_POINT = 5
@@ -32,10 +33,12 @@ FULL_BATCH_RATE = 0.1
 """Learning rate of Adam on all rows. Minibatches are noisier, so theirs is smaller by the square root of
 their share of the rows, but not below MINIBATCH_RATE."""
 MINIBATCH_RATE = 0.02
+"""Smallest learning rate of Adam on minibatches."""
 STREAM_RATE = 0.05
+"""Learning rate of Adam in a stream, whose rows are seen once."""
 STREAM_DAMPING = 1.0
 """Damping of a stream: each row is new, so that there is no site to average with."""
-LEAST_PROBABILITY = 0.1
+LEAST_KEEP_PROBABILITY = 0.1
 """Smallest probability with which importance subsampling keeps a row of a minibatch."""
 SUBSAMPLED_BATCH = 128
 """Fewest rows of a minibatch that is subsampled."""
@@ -115,7 +118,7 @@ class Decisions:
     @property
     def n_latents(self) -> int:
         """Number of latent functions: one for two classes, else one per class."""
-        return 1 if self.asked.n_classes == 2 else int(self.asked.n_classes)
+        return n_latents(int(self.asked.n_classes))
 
     @property
     def n_inducing(self) -> int:
@@ -131,7 +134,7 @@ class Decisions:
 
     @property
     def width(self) -> int:
-        """Number of inducing points that a row meets."""
+        """Number of global inducing points, plus those of the row's leaf if there are leaves."""
         return self.n_inducing + (self.n_local or 0)
 
     @property
@@ -275,7 +278,7 @@ class Decisions:
     def subsample(self) -> float:
         """Smallest probability with which a row takes part in its minibatch."""
         size = self.batch_size
-        return LEAST_PROBABILITY if self.sums_sites and size and size >= SUBSAMPLED_BATCH else 1.0
+        return LEAST_KEEP_PROBABILITY if self.sums_sites and size and size >= SUBSAMPLED_BATCH else 1.0
 
     @property
     def rebuild_posterior(self) -> bool:
@@ -361,7 +364,7 @@ def stream_optimizer(asked: Optimizer | str | None) -> Optimizer:
 def stream_batch_size(asked: int | str | None, width: int) -> int:
     """Rows of a minibatch of a stream: those that were asked for, or enough for the m×m algebra.
 
-    width: number of inducing points that a row meets.
+    width: number of global inducing points, plus those of a leaf if there are leaves.
 
     >>> [stream_batch_size("auto", width) for width in (100, 400)], stream_batch_size(50, 100)
     ([1000, 2000], 50)
@@ -374,7 +377,7 @@ def stream_batch_size(asked: int | str | None, width: int) -> int:
 def leaves_with_enough_rows(n_rows: int, width: int) -> int:
     """How many leaves, a power of two, have so many rows that a posterior of them averages over no more.
 
-    width: number of inducing points that a row meets.
+    width: number of global inducing points, plus those of a leaf if there are leaves.
 
     >>> [leaves_with_enough_rows(n_rows, 120) for n_rows in (10_000, 50_000, 500_000)]
     [1, 4, 32]

@@ -1,11 +1,11 @@
 """How a posterior with local inducing points moves: the update of q for models with leaves.
 
-A step sees rows of a few leaves. Only these leaves, and what they say about the global values, change:
-the cost of a step does not depend on the number of leaves. Each leaf keeps the summed sites of its own
-rows, averaged over its own minibatches, and an optimiser's state of its own for its inducing points. So
-the sum of all leaves is never scaled up from those that a step has drawn. And it stands for the rows
-that steps have seen: if the first few hundred rows of a leaf stood for all of them, it would be sure of
-what they say by chance, until its next turn, and the kernel would learn not to trust it.
+A step sees rows of a few leaves. Only these leaves, and their sites on the global values, change: the
+cost of a step does not depend on the number of leaves. Each leaf keeps the summed sites of its own rows,
+averaged over its own minibatches, and an optimiser's state of its own for its inducing points. So the
+sum of all leaves is never scaled up from those that a step has drawn. And it stands for the rows that
+steps have seen: if the first few hundred rows of a leaf stood for all of them, the leaf's precision
+would be overstated until its next turn, and the learned amplitude of the leaves would shrink.
 
 The gradient by what all leaves share, the kernels and the global points, is estimated from the leaves of
 a step without bias: a leaf of which a share of the rows is drawn counts with that share.

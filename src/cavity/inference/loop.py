@@ -25,6 +25,7 @@ _WINDOW = 10
 _WARM_UP = 10
 """First steps on all rows, which the test of convergence ignores."""
 _RECORDS_PER_EPOCH = 50
+"""Iterations of an epoch that `history_` and the progress line show, about."""
 _MOST_BOOST = 2.5
 """Largest factor by which a run of few steps lengthens them."""
 

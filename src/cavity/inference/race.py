@@ -52,14 +52,14 @@ from cavity.inference.race_records import (
     rank,
     trial_key,
 )
-from cavity.inference.start import Start, StartingPoint, learn_scaling, prepare
+from cavity.inference.start import MakeStart, Start, learn_scaling, prepare
 from cavity.inference.train import held_out_moments, train_steps
 from cavity.inference.trainer import Trainer, TrainingState
 from cavity.typing import Array
 
 LAST_LENGTH = 3
 """Length of the trials of the last question, in units of the others."""
-SHARE = 0.35
+RACE_SHARE = 0.35
 """Share of max_seconds that the race takes."""
 EPOCHS_SHARE = 1.0 / 15.0
 """Length of a trial in units of max_epochs, without max_seconds."""
@@ -108,7 +108,7 @@ class _Runner:
     held_out: HeldOut
     backend: LocalBackend
     configure: Configure
-    make_start: StartingPoint
+    make_start: MakeStart
     entrants: Entrants
     log: RaceLog
     progress: Progress
@@ -125,7 +125,7 @@ class _Runner:
         self.scalings: dict[tuple[str | None, str | None], Scaling] = {}
         self.best: tuple[RaceEntry, Trial] | None = None
         self.n_side_by_side = self.backend.n_side_by_side(self.source)
-        self.progress.deadline = SHARE * self.configure(self.entrants.start).max_seconds
+        self.progress.deadline = RACE_SHARE * self.configure(self.entrants.start).max_seconds
 
     def best_of(self, candidates: Sequence[Candidate], length: int, rounds_left: float) -> RaceEntry:
         """The best of some candidates after trials of a length.
@@ -337,7 +337,7 @@ def race(
     backend: LocalBackend,
     entrants: Entrants,
     configure: Configure,
-    make_start: StartingPoint,
+    make_start: MakeStart,
     progress: Progress,
     log: RaceLog,
 ) -> RaceDecision:

@@ -28,6 +28,12 @@ _FULL_BATCH_WINDOW = 5
 """Steps on all rows between two scores."""
 _SCORES = 40
 """Number of scores that a budget of epochs is divided into."""
+_SMALLEST_WINDOW = 5
+"""Minibatch steps between two scores, at least, so that scores take the smaller part of the time."""
+_LARGEST_WINDOW = 200
+"""Minibatch steps between two scores, at most, so that long runs can end early, too."""
+_WINDOW_WITHOUT_EPOCHS = 50
+"""Minibatch steps between two scores if the budget is in seconds alone."""
 _SHORT_COOLING = 0.25
 """Length of the cooling when training ends early, as a share of the training so far."""
 
@@ -145,7 +151,9 @@ class Monitor:
         window = _FULL_BATCH_WINDOW
         if config.batch_size is not None:
             steps = n_rows / config.batch_size * config.max_epochs
-            window = 50 if not np.isfinite(steps) else int(np.clip(steps / _SCORES, 5, 200))
+            window = _WINDOW_WITHOUT_EPOCHS
+            if np.isfinite(steps):
+                window = int(np.clip(steps / _SCORES, _SMALLEST_WINDOW, _LARGEST_WINDOW))
             # To score a state, the view of every leaf is needed: as much work as a step for eight.
             window = max(window, config.n_leaves or 0)
         by_objective = config.batch_size is None and patience is None

@@ -39,7 +39,7 @@ from cavity.inference.rule import Rule
 from cavity.inference.train import make_rule, make_trainer
 from cavity.inference.trainer import Problem, Trainer, make_problem
 from cavity.memory import require_memory
-from cavity.typing import FLOAT64, Array, InputLabels, InputRows, InputWeights
+from cavity.typing import FLOAT64, AnyArray, Array, InputLabels, InputRows, InputWeights
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
@@ -80,7 +80,7 @@ class Start:
         return replace(self, space=replace(self.space, kernel=moved), centre=centre)
 
 
-StartingPoint: TypeAlias = Callable[[Scaling, TrainingConfig], Start]
+MakeStart: TypeAlias = Callable[[Scaling, TrainingConfig], Start]
 """Makes the start of a fit from a scaling of its inputs and a configuration."""
 
 
@@ -163,11 +163,11 @@ def prepare(
     )
 
 
-def begin(
+def open_problem(
     source: RowSource,
     config: TrainingConfig,
     backend: LocalBackend,
-    make_start: StartingPoint,
+    make_start: MakeStart,
     held_out: HeldOut | None,
     *,
     scaling: Scaling | None = None,
@@ -215,7 +215,7 @@ def chosen_start(
 
     routing: which leaf a row falls into, if there are leaves; None learns a tree.
     """
-    own, Z = starting_point(
+    own, Z = kernel_and_points(
         source,
         scaling,
         kernel=kernel,
@@ -274,7 +274,7 @@ def _leaves_to_start(
     return local, Leaves(routing, tuple(points))
 
 
-def remembered(make_start: StartingPoint) -> StartingPoint:
+def cached_starts(make_start: MakeStart) -> MakeStart:
     """The same starts, with the inducing points chosen once for configurations that share them."""
     known: dict[tuple[object, ...], Start] = {}
 
@@ -296,7 +296,7 @@ def remembered(make_start: StartingPoint) -> StartingPoint:
 
 def continued_start(previous: PreviousFit, scaling: Scaling, config: TrainingConfig) -> Start:
     """Where an earlier fit ended; with its posterior if it had as many latent functions."""
-    Z = scaling.apply(previous.inducing_points, np.dtype(np.float64))
+    Z = scaling.apply(previous.inducing_points, FLOAT64)
     space = ParameterSpace(previous.kernel, Z, config.learn_kernel, config.learn_inducing)
     # The hyper-prior keeps its centre for the kernel parameters, which come first in the vector.
     centre = space.start
@@ -313,7 +313,7 @@ def continued_start(previous: PreviousFit, scaling: Scaling, config: TrainingCon
     return Start(space, centre, posterior, previous.engine, leaves)
 
 
-def starting_point(
+def kernel_and_points(
     source: RowSource,
     scaling: Scaling,
     *,
@@ -327,12 +327,12 @@ def starting_point(
     """Kernel and standardised inducing points [m, d] to start from."""
     kernel = None if kernel is None else clone(kernel)
     if inducing_points is not None:
-        Z = scaling.apply(inducing_points, np.dtype(np.float64))
+        Z = scaling.apply(inducing_points, FLOAT64)
         return kernel or _named_kernel(kernel_name, source.n_features, median_distance(Z, rng)), Z
     draw = np.random.default_rng(rng.randint(2**31))
     size = sample_size(n_inducing, inducing_init, source.n_features)
     raw, weight = starting_rows(source, size, draw)
-    X = scaling.apply(raw, np.dtype(np.float64))
+    X = scaling.apply(raw, FLOAT64)
     if kernel is None:
         # Distances between rows, not between cluster centres: those shrink with the number of clusters.
         distance = median_distance(X, rng, weight)
@@ -356,7 +356,7 @@ class TrainingRows:
     """Rows with labels, open for training."""
 
     source: Source
-    classes: Array
+    classes: AnyArray
     """[C]: the values behind the class codes."""
     backend: LocalBackend
 
@@ -407,4 +407,4 @@ def prepare_trainer(
         chosen_start, source, kernel=kernel, inducing_points=inducing_points, routing=routing
     )
     held_out = hold_out_rows(source, config, backend)
-    return make_trainer(begin(source, config, backend, make_start, held_out), config)
+    return make_trainer(open_problem(source, config, backend, make_start, held_out), config)

@@ -103,7 +103,7 @@ class _PriorPass(Pass):
 
     @property
     def n_inducing(self) -> int:
-        """Number of inducing points that a row meets."""
+        """Number of global inducing points, plus those of the row's leaf if there are leaves."""
         return self.prior.width
 
     @property

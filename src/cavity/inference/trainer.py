@@ -158,7 +158,7 @@ ALL_ROWS = Batch()
 
 @dataclass(frozen=True)
 class EarlierRows:
-    """What rows of a stream that are gone have said about the latent values at the inducing points."""
+    """The summed sites of the rows of a stream that are gone, on the values at the inducing points."""
 
     naturals: NaturalParameters
     """Their summed sites."""

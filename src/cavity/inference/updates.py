@@ -32,7 +32,8 @@ from cavity.inference.rule import Rule
 from cavity.inference.sweep import SweepOptions
 from cavity.typing import FLOAT64, Array, Dtype
 
-NO_LEAVES: Mapping[int, Array] = {}
+NO_LEAF_GRADIENTS: Mapping[int, Array] = {}
+"""The gradients of leaves, by leaf, of a model without leaves."""
 
 
 class Evaluation(NamedTuple):
@@ -46,7 +47,7 @@ class Evaluation(NamedTuple):
     slope: Array
     """Gradient by kernel and inducing points, then by the parameters of q that the optimiser moves."""
     info: StepInfo
-    by_leaf: Mapping[int, Array] = NO_LEAVES
+    by_leaf: Mapping[int, Array] = NO_LEAF_GRADIENTS
     """Gradient [m_k, d] by the inducing points of each leaf that the pass has met."""
 
 
@@ -57,7 +58,7 @@ class Gradients(NamedTuple):
     """By the kernel and the inducing points for all rows."""
     q: Array
     """By the parameters of q that the optimiser moves."""
-    leaves: Mapping[int, Array] = NO_LEAVES
+    leaves: Mapping[int, Array] = NO_LEAF_GRADIENTS
     """By the inducing points [m_k, d] of leaves."""
 
 

@@ -64,11 +64,11 @@ class Columns(ABC):
     labels: AnyArray | None
     """[n]: the labels of these rows, if they are known."""
 
-    def position(self, feature: int | str, what: str = "feature") -> int:
+    def position(self, feature: int | str) -> int:
         """The position of a column that is given by number or by name."""
         if isinstance(feature, str):
             if feature not in self.names:
-                raise ValueError(f"{what}={feature!r} is not one of {self.names}")
+                raise ValueError(f"feature={feature!r} is not one of {self.names}")
             return self.names.index(feature)
         return int(feature)
 

@@ -12,6 +12,7 @@ from cavity.gp.metrics import Bins, calibration_error, reliability_bins
 from cavity.inference.history import Iteration
 from cavity.plot.canvas import Display, colour
 from cavity.plot.columns import Plottable, class_code, frame_of, label_values, positive_label
+from cavity.text import named_apart
 from cavity.typing import AnyArray, Array, InputLabels, InputRows
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ class TrainingCurveDisplay(Display):
     ) -> TrainingCurveDisplay:
         """Draw the curves of several fitted estimators: a list, or a dictionary by name."""
         if not isinstance(estimators, Mapping):
-            estimators = _named(list(estimators))
+            estimators = named_apart(estimators, lambda one: type(one).__name__)
         return cls({name: one.history_ for name, one in estimators.items()}, y=y, x=x).plot(ax)
 
     def curve(self, name: str) -> tuple[Array, Array]:
@@ -218,13 +219,3 @@ class TrainingCurveDisplay(Display):
         if len(self.histories) > 1:
             ax.legend(frameon=False, fontsize="small")
         return self
-
-
-def _named(estimators: list[Plottable]) -> dict[str, Plottable]:
-    """Name estimators by their types, numbered where a type occurs more than once."""
-    types = [type(one).__name__ for one in estimators]
-    names = [
-        name if types.count(name) == 1 else f"{name} {types[: i + 1].count(name)}"
-        for i, name in enumerate(types)
-    ]
-    return dict(zip(names, estimators, strict=True))

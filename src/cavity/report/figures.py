@@ -359,7 +359,11 @@ def plane(target: ReportTarget, view: View, rows: ReportRows, features: tuple[in
     return Figure(drawn("plane", draw, text, width=7.2, height=4.8), caption)
 
 
-def _thinned(x: Array, y: Array, most: int = 400) -> tuple[Array, Array]:
+_SEEN = 400
+"""Points of a curve that can be seen, at most."""
+
+
+def _thinned(x: Array, y: Array) -> tuple[Array, Array]:
     """Reduce a curve of many points to as many as can be seen."""
-    keep = np.unique(np.linspace(0, len(x) - 1, min(len(x), most)).astype(int))
+    keep = np.unique(np.linspace(0, len(x) - 1, min(len(x), _SEEN)).astype(int))
     return x[keep], y[keep]

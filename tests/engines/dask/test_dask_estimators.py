@@ -15,6 +15,7 @@ from cavity import SEPClassifier, SVIClassifier
 from cavity.data import statistics
 from cavity.engines.dask import layout
 from cavity.estimators.dask import DaskSEPClassifier, DaskSVIClassifier
+from cavity.estimators.facts import fit_facts
 from support import make, recalibrate, table
 
 PAIRS = [(SEPClassifier, DaskSEPClassifier), (SVIClassifier, DaskSVIClassifier)]
@@ -230,6 +231,14 @@ def test_a_local_classifier_predicts_and_saves_alike(client, expected, tmp_path,
         assert_array_equal(again.loo_log_proba_, ours.loo_log_proba_)
 
 
+@pytest.mark.parametrize(("local", "twin"), PAIRS)
+def test_facts_name_the_method_of_a_twin(client, expected, local, twin):
+    model = twin(**SHORT, client=client).fit(*chunked(X, Y, 100))
+    ours = fit_facts(expected[local]).as_words()["Method"]
+    assert fit_facts(model).as_words()["Method"] == f"Dask{ours}"
+    assert ours.endswith(f"({local.__name__[:3]})")
+
+
 def test_a_calibrated_twin_predicts_as_on_one_machine(client, tmp_path):
     model = DaskSEPClassifier(**SHORT, client=client).fit(*chunked(X, Y, 100))
     assert model.residual_variance_scale_ == 1.0
@@ -288,6 +297,19 @@ def test_without_a_client_a_cluster_is_made_and_closed(capsys, expected):
 def test_bad_input_is_refused_before_any_work(rows, labels, error, words):
     with pytest.raises(error, match=words):
         DaskSEPClassifier(client=None).fit(rows, labels)
+
+
+@pytest.mark.parametrize("labels", [
+    pd.Series(["a", "b", "a", pd.NA], dtype="string"),
+    pd.Series([True, False, True, pd.NA], dtype="boolean"),
+    pd.Series(pd.to_datetime(["2026-01-01", "2026-01-02", "2026-01-01", None])),
+    pd.Series(["a", "b", "a", None], dtype="category"),
+    pd.Series([1.0, 0.0, 1.0, np.nan]),
+], ids=lambda labels: str(labels.dtype))  # fmt: skip
+def test_missing_labels_are_refused_whatever_stands_for_them(client, labels):
+    frame = dd.from_pandas(pd.DataFrame({"x": np.arange(4.0), "y": labels}), npartitions=2)
+    with pytest.raises(ValueError, match="y has missing values in partition 1; drop their rows"):
+        DaskSEPClassifier(client=client).fit(frame[["x"]], frame["y"])
 
 
 def test_bad_rows_are_refused_with_their_place(client):

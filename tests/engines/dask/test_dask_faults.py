@@ -127,7 +127,7 @@ def assert_same_model(model, calm):
 
 
 def test_workers_killed_while_gradients_are_summed(undisturbed, monkeypatch):
-    monkeypatch.setattr(recovery, "PASSES", 3)
+    monkeypatch.setattr(recovery, "PASSES_BETWEEN_COPIES", 3)
     pasts = []
     past_of = RecoveryLog.replay_plan
     monkeypatch.setattr(
@@ -143,7 +143,8 @@ def test_workers_killed_while_gradients_are_summed(undisturbed, monkeypatch):
 
 
 def test_the_only_worker_killed_while_gradients_are_summed(monkeypatch):
-    monkeypatch.setattr(recovery, "PASSES", 1)  # then there is no way back to where it was
+    # With copies as frequent as this there is no way back to where it was.
+    monkeypatch.setattr(recovery, "PASSES_BETWEEN_COPIES", 1)
     settings = {**TRAINED, "max_epochs": 80}  # near the top, where a lost step hardly matters
     calm = make(SEPClassifier, **settings).fit(X, LABELS)
     with started(1) as client:

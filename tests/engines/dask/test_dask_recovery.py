@@ -38,7 +38,7 @@ class Client:
 
 @pytest.fixture
 def client(monkeypatch):
-    monkeypatch.setattr(recovery, "PASSES", 3)
+    monkeypatch.setattr(recovery, "PASSES_BETWEEN_COPIES", 3)
     monkeypatch.setattr(recovery, "pack", lambda message: message)
     return Client()
 

@@ -12,8 +12,9 @@ import cavity
 from cavity import SEPClassifier, SourceError, TableClassifier
 from cavity.data.effect_counts import TablePass
 from cavity.data.effect_learning import learn_effects
-from cavity.data.encoded import encoded_rows, joined_rows
+from cavity.data.encoded import encoded_rows
 from cavity.data.preprocess import TablePreprocessor
+from cavity.data.source import joined
 from cavity.data.table import open_table
 from cavity.engines.dask.tables import TablePieces
 from cavity.estimators.dask import DaskSEPClassifier
@@ -143,7 +144,7 @@ def test_the_rows_of_a_cluster_see_the_effects_of_one_machine(client, tmp_path):
         )
 
     effects = learned(TablePass(table, preprocessor.typed, classes, "w"))
-    expected = joined_rows(encoded_rows(table, preprocessor, classes, "w", effects))
+    expected = joined(list(encoded_rows(table, preprocessor, classes, "w", effects)))
     data.to_parquet(tmp_path / "t.parquet", row_group_size=300)
     (tmp_path / "texts").mkdir()
     for i, part in enumerate(np.array_split(np.arange(1_300), 3)):

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cavity.data.labels import encode_labels
-from cavity.data.source import tile_precision
+from cavity.data.labels import any_missing, encode_labels
+from cavity.data.opening import target_name, weight_name
+from cavity.data.source import booleans_as_integers, tile_precision
 from cavity.data.weights import check_weights
 from cavity.errors import SourceError
 from cavity.typing import AnyArray, AnyDtype, InputLabels, InputRows, InputWeights, IntArray
@@ -91,25 +92,22 @@ def summarise(partition: Partition) -> PartitionSummary:
 def _parquet(
     path: str, y: InputLabels, sample_weight: InputWeights
 ) -> tuple[dask.dataframe.DataFrame, dask.dataframe.Series, dask.dataframe.Series | None]:
-    if not isinstance(y, str):
-        what = repr(y) if y is None else f"<{type(y).__name__}>"
-        raise SourceError(
-            f"y={what}: for the Parquet data in {path}, y is the name of the target column"
-        )
+    what = f"the Parquet data in {path}"
+    target, weight = target_name(y, what), weight_name(sample_weight, what)
     try:
         table = dask.dataframe.read_parquet(path)
     except FileNotFoundError as error:
         raise SourceError(f"{path}: there is no such file or folder of Parquet files") from error
-    if y not in table.columns:
-        raise SourceError(f"{path}: has no target column {y!r}; it has {list(table.columns)}")
-    if sample_weight is None:
-        return table.drop(columns=[y]), table[y], None
-    if sample_weight not in table.columns or sample_weight == y:
+    if target not in table.columns:
+        raise SourceError(f"{path}: has no target column {target!r}; it has {list(table.columns)}")
+    if weight is None:
+        return table.drop(columns=[target]), table[target], None
+    if weight not in table.columns or weight == target:
         raise SourceError(
-            f"sample_weight={sample_weight!r}: for the Parquet data in {path} it is the name of a "
-            f"column other than the target; they are {[name for name in table.columns if name != y]}"
+            f"sample_weight={weight!r}: for {what} it is the name of a column other than the target; "
+            f"they are {[name for name in table.columns if name != target]}"
         )
-    return table.drop(columns=[y, sample_weight]), table[y], table[sample_weight]
+    return table.drop(columns=[target, weight]), table[target], table[weight]
 
 
 def _from_frame(X: dask.dataframe.DataFrame, y: InputLabels, sample_weight: InputWeights) -> LazyTable:
@@ -198,8 +196,7 @@ def _checked_partition(
         X = X.to_numpy(dtype=dtype, na_value=np.nan)
     elif sparse.issparse(X):
         X = X.toarray()
-    X = np.ascontiguousarray(X)
-    X = X.view(np.uint8) if X.dtype.kind == "b" else X
+    X = booleans_as_integers(np.ascontiguousarray(X))
     labels = np.asarray(y)
     if len(X) != len(labels):
         raise ValueError(f"partition {number} of X has {len(X)} rows, of y {len(labels)}")
@@ -226,12 +223,10 @@ def _checked_weight(
 
 
 def _checked_labels(labels: AnyArray, number: int) -> AnyArray:
-    missing = labels != labels if labels.dtype.kind == "f" else np.zeros(0, bool)
-    if labels.dtype.kind == "O":
-        missing = np.array([value is None or value != value for value in labels], dtype=bool)
-    if missing.any():
+    is_object = labels.dtype.kind == "O"
+    if any_missing(labels) or (is_object and any(value is None for value in labels)):
         raise ValueError(f"y has missing values in partition {number}; drop their rows")
-    if labels.dtype.kind == "O" and len(labels):
+    if is_object and len(labels):
         labels = np.array(labels.tolist())
     return labels
 

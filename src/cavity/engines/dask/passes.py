@@ -25,7 +25,7 @@ from cavity.gp.tiles import Sums
 
 _PASSES_TO_LOOK_AROUND = 20
 """Number of passes after which the driver looks for workers that have joined."""
-SMALL = 2_000_000
+SMALL_MESSAGE = 2_000_000
 """Up to this size of a message, in bytes, the driver adds up the last sums itself: that saves a round
 trip, and sums are about as large as messages."""
 
@@ -183,7 +183,7 @@ class PassRunner:
     def submit(self, packed: PackedMessage, make_task: MakeTask, groups: list[int]) -> list[Future]:
         """Submit one pass; returns the last nodes of its tree of sums."""
         assignments = self._assignments(groups)
-        n_roots = FAN_IN if len(packed.data) <= SMALL else 1
+        n_roots = FAN_IN if len(packed.data) <= SMALL_MESSAGE else 1
         workers = list(dict.fromkeys(self.slots))
         self._sent, complete = broadcast(self.source.cluster, packed, workers)
         futures = self._start(pass_graph(packed, self._sent, assignments, make_task, n_roots))

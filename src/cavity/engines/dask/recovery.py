@@ -43,7 +43,7 @@ from cavity.engines.dask.worker import put_state, replay_group, state_key
 from cavity.engines.local import state_arrays, state_from_arrays
 from cavity.files import written_atomically
 
-PASSES = 16
+PASSES_BETWEEN_COPIES = 16
 """Number of passes after which states are copied again; at most twice as many are repeated."""
 _BYTES = 2**25
 """Size of the messages after which states are copied again; at most twice as much is kept."""
@@ -133,7 +133,7 @@ class RecoveryLog:
     def _exceeds(self, times: int) -> bool:
         """Whether the messages are at least `times` as many as should lead to new copies."""
         size = sum(len(packed.data) for packed in self._messages)
-        return len(self._messages) >= times * PASSES or size > times * _BYTES
+        return len(self._messages) >= times * PASSES_BETWEEN_COPIES or size > times * _BYTES
 
     def _check_request(self) -> None:
         """Use the copies that were asked for, if they are complete."""

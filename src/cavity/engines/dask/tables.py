@@ -13,12 +13,12 @@ from distributed import Client
 
 from cavity.data.effect_counts import S
 from cavity.data.effect_learning import LearnedEffects
-from cavity.data.encoded import encoded_rows, joined_rows
+from cavity.data.encoded import encoded_rows
 from cavity.data.labelled import labelled_rows
 from cavity.data.labels import Classes
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.records import JsonTable
-from cavity.data.source import NO_SETS
+from cavity.data.source import NO_SETS, joined
 from cavity.data.table import ArrowTable, FrameTable, Table, TextTable, check_column_names
 from cavity.engines.dask.cluster import Cluster
 from cavity.engines.dask.collections import LazyTable, Partition
@@ -101,9 +101,7 @@ class TablePieces:
         names, sets, reserved = self._preprocessor.get_feature_names_out(), NO_SETS, None
         firsts: Sequence[int] = [0] * len(self._pieces)
         if effects is not None:
-            names = np.append(names, np.array(effects.features, dtype=object))
-            sets = effects.feature_sets(self._preprocessor.n_features_out_)
-            reserved = effects.folds.held_out if len(effects.folds.held_out) else None
+            names, sets, reserved = effects.joined_to(names)
             firsts = self._first_numbers()
         added = dask.delayed(effects)
         partitions = [
@@ -200,6 +198,6 @@ def _encoded(
         d = preprocessor.n_features_out_ + (0 if effects is None else len(effects.features))
         none = None if weight is None else np.empty(0)
         return Partition(np.empty((0, d), np.dtype(preprocessor.dtype_)), classes.values[:0], none)
-    rows = joined_rows(parts)
+    rows = joined(parts)
     weights = None if rows.weight is None else rows.weight.astype(np.float64, copy=False)
-    return Partition(rows.X, classes.values[rows.codes], weights)
+    return Partition(rows.X, classes.values[rows.labels], weights)
