@@ -179,11 +179,10 @@ def weighted_arrays(
     With `classes`, the codes are positions among these; otherwise among the labels that are left.
     """
     found, codes = encode_labels(y, classes)
-    source = rows_that_count(ArraySource(X, codes, sample_weight), class_weight, found)
+    source = rows_that_count(ArraySource(X, codes, sample_weight, is_checked=True), class_weight, found)
     if classes is None and source.rows is not None:  # a class may have no row any more
         present, source.labels = encode_labels(source.labels)
         found = found[present]
-    source.is_checked = True
     return source, found
 
 
@@ -211,9 +210,7 @@ def rows_that_count(source: ArraySource, class_weight: ClassWeight, classes: Any
         labels = labels[rows]
     if source.rows is not None:
         rows = source.rows if rows is None else source.rows[rows]
-    counted = ArraySource(source.X, labels, weight, rows=rows)
-    counted.is_checked = source.is_checked
-    return counted
+    return ArraySource(source.X, labels, weight, rows=rows, is_checked=source.is_checked)
 
 
 def _check_arrays(source: ArraySource) -> None:

@@ -282,9 +282,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
         X, codes, weights = joined_rows(rows)
         if not len(X):
             raise SourceError(f"X_val: no row of {table.name} has a target and a weight")
-        source = ArraySource(X, codes, weights, classes=labels.values)
-        source.is_checked = True  # encoded here
-        return {"X_val": source}
+        return {"X_val": ArraySource(X, codes, weights, classes=labels.values, is_checked=True)}
 
     def partial_fit(
         self,
