@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
@@ -46,6 +47,7 @@ from cavity.estimators.validation import (
 from cavity.gp.mean_function import MeanFunction
 from cavity.gp.model import Model
 from cavity.gp.relevance import Relevance
+from cavity.inference.candidates import Entrants
 from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.checkpoint_file import Fingerprint, fingerprint
 from cavity.inference.config import TrainingConfig
@@ -191,10 +193,9 @@ class SparseGPClassifier(ConfiguredClassifier):
             sets, own = tuple(source.feature_sets), validation is not None
             return self._resolve(source.n_rows, seed, decided, sets, own_validation=own)
 
-        config = configure({})
-        if validation is not None:
-            check_own_validation(self, config)
-        check_leaves_before(self, config)
+        config, candidates = self._questions(
+            configure, source.n_rows, tuple(source.feature_sets), validates=validation is not None
+        )
         checkpoint = self._checkpoint_path(config)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
         rows, mean = self._with_mean_function(source, config, backend)
@@ -205,9 +206,6 @@ class SparseGPClassifier(ConfiguredClassifier):
         else:
             offset = None if mean is None else mean(validation.X).T
             held_out = HeldOut(np.zeros(0, np.int64), validation, offset)
-        candidates = None
-        if held_out is not None:
-            candidates = entrants(self, configure(NO_LEAVES), rows.n_rows, tuple(rows.feature_sets))
         make_start = cached_starts(
             lambda scaling, one: self._start(
                 with_feature_set(rows, one.feature_set), scaling, one, routing
@@ -270,17 +268,39 @@ class SparseGPClassifier(ConfiguredClassifier):
         validates: whether the user has validation rows of their own.
         """
         self._check_parameters()
-        self.classes_, self.n_features_in_ = classes, n_features
-        seed, candidates = self._seed(), None
+        planned = copy(self)  # nothing is fitted yet
+        planned.classes_, planned.n_features_in_ = classes, n_features
+        seed = self._seed()
         # How many leaves the user's own have is known when the rows are, and does not matter here.
         leaves = {} if self._router is None else {"n_leaves": 1}
-        config = self._resolve(n_rows, seed, leaves, own_validation=validates)
-        if validates:
-            check_own_validation(self, config)
-        if validates or config.validation_fraction > 0.0:
-            candidates = entrants(self, self._resolve(n_rows, seed, NO_LEAVES), n_rows, feature_sets)
+
+        def configure(decided: Mapping[str, Any]) -> TrainingConfig:
+            return planned._resolve(n_rows, seed, {**leaves, **decided}, own_validation=validates)
+
+        config, candidates = planned._questions(configure, n_rows, feature_sets, validates=validates)
         free = frozenset() if candidates is None else candidates.free
         return FitPlan(config, "feature_set" in free or config.feature_set is not None)
+
+    def _questions(
+        self,
+        configure: Callable[[Mapping[str, Any]], TrainingConfig],
+        n_rows: int,
+        feature_sets: tuple[str, ...],
+        *,
+        validates: bool,
+    ) -> tuple[TrainingConfig, Entrants | None]:
+        """What the parameters mean without a race, checked, and what a race may decide, if there is one.
+
+        configure: makes the configuration with some fields decided; validates: whether the user has
+        validation rows of their own.
+        """
+        config = configure({})
+        if validates:
+            check_own_validation(self, config)
+        check_leaves_before(self, config)
+        if not validates and not config.validation_fraction:
+            return config, None
+        return config, entrants(self, configure(NO_LEAVES), n_rows, feature_sets)
 
     def _with_feature_set(self, source: RowSource, name: str | None) -> RowSource:
         """The rows with the features that were chosen, which are the inputs from now on."""
