@@ -17,6 +17,7 @@ from cavity.data.routing import Routing
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
 from cavity.data.source import RawRows, RowSource, Source, with_feature_set, with_offset
+from cavity.engines.backend import Backend
 from cavity.engines.local import LocalBackend
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
@@ -156,7 +157,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         warn_of_ending(self, result)
 
     def _fit_source(
-        self, source: RowSource, backend: LocalBackend, validation: RawRows | None = None
+        self, source: RowSource, backend: Backend, validation: RawRows | None = None
     ) -> FitResult:
         """Fit to an opened source, wherever its rows are.
 
@@ -181,7 +182,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         fit.progress.finish(None if result.validation is None else str(result.validation))
         return result
 
-    def _open_fit(self, source: RowSource, backend: LocalBackend, validation: RawRows | None) -> OpenFit:
+    def _open_fit(self, source: RowSource, backend: Backend, validation: RawRows | None) -> OpenFit:
         """What is known of a fit before its race: configuration, mean function, held-out rows, start."""
         seed, routing = self._seed(), None
         if self._router is not None and not self._continues:
@@ -238,7 +239,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         )
 
     def _with_mean_function(
-        self, source: RowSource, config: TrainingConfig, backend: LocalBackend
+        self, source: RowSource, config: TrainingConfig, backend: Backend
     ) -> tuple[RowSource, MeanFunction | None]:
         """The rows with the values of the mean function as offsets, and the mean function."""
         if self.mean_function is None:

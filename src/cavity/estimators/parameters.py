@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 
 from cavity.data.routing import MOST_LEAVES, Routing, learn_from_numbers
 from cavity.data.source import RowSource
-from cavity.engines.local import LocalBackend
+from cavity.engines.backend import Backend
 from cavity.estimators.predictor import GPPredictor
 from cavity.estimators.racing import NO_LEAVES
 from cavity.gp.inducing import POINT_STARTS
@@ -151,7 +151,7 @@ class ConfiguredClassifier(GPPredictor):
         leaves = self.leaves
         return None if isinstance(leaves, (Integral, str)) else leaves
 
-    def _learned_routing(self, source: RowSource, backend: LocalBackend, seed: int) -> Routing:
+    def _learned_routing(self, source: RowSource, backend: Backend, seed: int) -> Routing:
         """The routing that the user's estimator or leaf numbers give."""
         router = self._router
         assert router is not None

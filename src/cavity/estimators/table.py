@@ -31,7 +31,7 @@ from cavity.data.labels import check_classes
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable, Table
 from cavity.data.weights import check_total_weight, checked_class_factors
-from cavity.engines.local import held_out_numbers
+from cavity.engines.backend import held_out_numbers
 from cavity.errors import SourceError
 from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.gfitc import GFITCClassifier

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cavity.engines.local import MOST_HELD_OUT
+from cavity.engines.backend import MOST_HELD_OUT
 from cavity.inference.optimizers import Adadelta, Adam, Optimizer
 
 BATCH_PER_POINT = 5
