@@ -69,6 +69,11 @@ class ConfiguredClassifier(GPPredictor):
     """The only word that it may be is "auto"."""
     window_size: float | None = None
 
+    def __dir__(self) -> list[str]:
+        # Without the parameters that only other classes have.
+        missing = _OF_SOME_CLASSES - set(self.get_params(deep=False))
+        return [name for name in super().__dir__() if name not in missing]
+
     def _check_parameters(self) -> None:
         """Raise for parameters with impossible values, and for those that contradict each other."""
         check_common_parameters(self)
@@ -279,6 +284,8 @@ def _is_instance(*kinds: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, kinds)
 
 
+_OF_SOME_CLASSES = frozenset({"mean_function", "leaves", "window_size"})
+"""Parameters that some classes do not have."""
 _OTHER_NAMES = {
     "inducing_init": "inducing_points",
     "max_epochs": "max_iter",
