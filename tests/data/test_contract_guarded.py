@@ -248,8 +248,7 @@ def test_rows_that_are_known_to_be_right_are_not_checked_again():
     wrong = changed(X, (150, 1), np.nan)
     with pytest.raises(SourceError, match="NaN"):
         open_source(ArraySource(wrong, LABELS))
-    source = ArraySource(wrong, LABELS)
-    source.is_checked = True
+    source = ArraySource(wrong, LABELS, is_checked=True)
     assert open_source(source) is source
 
 

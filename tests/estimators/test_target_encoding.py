@@ -217,15 +217,14 @@ def test_features_without_names_leave_no_names_of_an_earlier_fit():
     class TwoSets(ArraySource):
         """Rows with two sets of features, of which only the larger one has names."""
 
-        is_checked = True
-
         def leading(self, n_features):
             source = super().leading(n_features)
             source.feature_names = None
             return source
 
     X = np.random.default_rng(0).normal(size=(100, 2))
-    source = TwoSets(X, (X[:, 0] > 0).astype(int), feature_names=["a", "b"])
+    labels = (X[:, 0] > 0).astype(int)
+    source = TwoSets(X, labels, feature_names=["a", "b"], is_checked=True)
     source.feature_sets = {"one": 1, "two": 2}
     model = SEPClassifier(n_inducing=5, optimizer=None, random_state=0, config={"feature_set": "two"})
     assert model.fit(source).feature_names_in_.tolist() == ["a", "b"]

@@ -186,6 +186,8 @@ class ArraySource(Source):
         [d] strings or None.
     path
         The file that X is in, if it has not been validated: rows are then checked when they are read.
+    is_checked
+        Whether the rows are known to keep the contract, so that `fit` does not check them again.
 
     Examples
     --------
@@ -206,6 +208,7 @@ class ArraySource(Source):
         classes: ArrayLike | None = None,
         feature_names: Sequence[str] | AnyArray | None = None,
         path: str | os.PathLike[str] | None = None,
+        is_checked: bool = False,
     ) -> None:
         X = X if hasattr(X, "shape") else np.asarray(X)
         # CSR is the sparse format from which some rows can be taken at the cost of these rows alone.
@@ -214,6 +217,7 @@ class ArraySource(Source):
         self.weight = weight
         self.rows = rows
         self.path = path
+        self.is_checked = is_checked
         self.classes = None if classes is None else np.asarray(classes)
         self.feature_names = None if feature_names is None else np.asarray(feature_names, dtype=object)
         mapping = mapping_of(X)
@@ -285,9 +289,9 @@ class ArraySource(Source):
             classes=self.classes,
             feature_names=names,
             path=self.path,
+            is_checked=self.is_checked,
         )
-        source.is_checked, source.reserved = self.is_checked, self.reserved
-        source.offset = self.offset
+        source.reserved, source.offset = self.reserved, self.offset
         return source
 
     def with_class_factors(self, factors: Array, totals: Array) -> ArraySource:

@@ -438,15 +438,14 @@ def table_source(X: InputRows, target: str, weight: str | None = None) -> ArrayS
     found = labels.finish()
     with np.errstate(over="ignore"):
         check_total_weight(float(found.totals.sum()), f"the weight {weight!r}", name)
-    source = ArraySource(
+    return ArraySource(
         rows,
         labels.sorted(np.concatenate(codes)),
         np.concatenate(weights) if weights else None,
         classes=found.values,
         feature_names=used.features,
+        is_checked=True,
     )
-    source.is_checked = True
-    return source
 
 
 def _as_table(X: InputRows, name: str) -> pa.Table:

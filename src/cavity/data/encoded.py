@@ -134,9 +134,8 @@ def _in_memory(rows: Iterator[RawRows], X: Array, classes: Classes, names: AnyAr
     if first != len(X):
         raise _changed(len(X))
     weight = np.concatenate(weights) if weights else None
-    source = ArraySource(X, codes, weight, classes=classes.values, feature_names=names)
-    source.is_checked = True  # encoded here, finite and with known codes
-    return source
+    # Encoded here, finite and with known codes.
+    return ArraySource(X, codes, weight, classes=classes.values, feature_names=names, is_checked=True)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,8 +57,6 @@ class OpenedRows(NamedTuple):
     source: Source
     classes: AnyArray
     """[C]: the class values, whose positions are the label codes of the source."""
-    were_arrays: bool
-    """Whether the user passed arrays, and not a file or a source."""
 
 
 def open_labelled_rows(
@@ -68,12 +65,10 @@ def open_labelled_rows(
     sample_weight: InputWeights = None,
     *,
     class_weight: ClassWeight = None,
-    validate: Callable[[InputRows, InputLabels], tuple[ArrayOrSparse, AnyArray]] | None = None,
 ) -> OpenedRows:
     """Turn whatever `fit` accepts into a source with labels, classes and weights, checked once.
 
-    X, y and sample_weight are as in `open_source`, or arrays. `validate` checks arrays X [n, d] and
-    y [n] and returns them; by default scikit-learn's `check_X_y` does.
+    X, y and sample_weight are as in `open_source`, or arrays, which scikit-learn's `check_X_y` checks.
 
     >>> rows = open_labelled_rows(np.eye(3), ["b", "a", "b"], [1.0, 2.0, 0.0])
     >>> rows.source.n_rows, rows.source.total_weight, rows.classes.tolist()
@@ -81,18 +76,27 @@ def open_labelled_rows(
     """
     source = open_source(X, y, sample_weight)
     if source is not None:
-        classes = class_values(source)
-        listed = source.classes is not None
-        weighted = weighted_source(source, classes, class_weight)
-        return OpenedRows(
-            weighted, check_classes(classes, source.n_rows, listed_by_user=listed), were_arrays=False
-        )
-    X, y = (validate or _checked_arrays)(X, whole_labels(y))
+        return rows_of_source(source, class_weight)
+    return rows_of_arrays(*_checked_arrays(X, whole_labels(y)), sample_weight, class_weight)
+
+
+def rows_of_source(source: Source, class_weight: ClassWeight) -> OpenedRows:
+    """The rows of a source that `open_source` has returned, with the weights of their classes."""
+    classes = class_values(source)
+    listed = source.classes is not None
+    weighted = weighted_source(source, classes, class_weight)
+    return OpenedRows(weighted, check_classes(classes, source.n_rows, listed_by_user=listed))
+
+
+def rows_of_arrays(
+    X: ArrayOrSparse, y: AnyArray, sample_weight: InputWeights, class_weight: ClassWeight
+) -> OpenedRows:
+    """The rows X [n, d], numbers that are known to be finite, with labels y [n] and weights [n]."""
     require_one_kind(y)
     _check_targets(y)
     weight = validated_sample_weight(sample_weight, len(y))
     rows, classes = weighted_arrays(booleans_as_integers(X), y, weight, class_weight)
-    return OpenedRows(rows, check_classes(classes, rows.n_rows), were_arrays=True)
+    return OpenedRows(rows, check_classes(classes, rows.n_rows))
 
 
 def _check_targets(y: AnyArray) -> None:
@@ -169,11 +173,10 @@ def weighted_arrays(
     With `classes`, the codes are positions among these; otherwise among the labels that are left.
     """
     found, codes = encode_labels(y, classes)
-    source = rows_that_count(ArraySource(X, codes, sample_weight), class_weight, found)
+    source = rows_that_count(ArraySource(X, codes, sample_weight, is_checked=True), class_weight, found)
     if classes is None and source.rows is not None:  # a class may have no row any more
         present, source.labels = encode_labels(source.labels)
         found = found[present]
-    source.is_checked = True
     return source, found
 
 
@@ -201,9 +204,7 @@ def rows_that_count(source: ArraySource, class_weight: ClassWeight, classes: Any
         labels = labels[rows]
     if source.rows is not None:
         rows = source.rows if rows is None else source.rows[rows]
-    counted = ArraySource(source.X, labels, weight, rows=rows)
-    counted.is_checked = source.is_checked
-    return counted
+    return ArraySource(source.X, labels, weight, rows=rows, is_checked=source.is_checked)
 
 
 def _check_arrays(source: ArraySource) -> None:

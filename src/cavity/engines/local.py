@@ -1,7 +1,6 @@
 """Fits in this process: `LocalEngine` sends tiles through threads and keeps sites in memory.
 
-`LocalBackend` says where a fit runs. It reads a source once for its scaling, holds rows out, and makes
-the engine that runs the passes. A fit is the same code with `cavity.engines.dask.engine.DaskBackend`.
+`LocalBackend` is the `Backend` of a fit on this machine.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,20 +26,19 @@ from cavity.data.routing import (
     regrouped_batches,
     with_leaves,
 )
-from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler, held_out_numbers, with_class_shares
-from cavity.data.scaling import Scaling
+from cavity.data.sampling import EVERY_ROW, RowSampler
 from cavity.data.source import (
     Block,
     LoadedBlock,
     RawRows,
     RowSource,
     Source,
-    class_totals,
     even_parts,
     rows_to_look_at,
     tile_rows,
 )
-from cavity.data.statistics import SAMPLED_KINDS, Moments, learn_from_sample, learn_standard
+from cavity.data.statistics import Moments
+from cavity.engines.backend import Backend, Item, Result
 from cavity.engines.protocol import Engine, Pass
 from cavity.engines.threads import Threads
 from cavity.gp.tiles import KernelRowCache, RefinedRows, Rows, Sites, Sums
@@ -52,9 +50,6 @@ _SMALLEST_WORK = 20_000_000
 """Least cost of such a tile, in rows times m·(m·(1 + C)/2 + d/3): less is not worth a thread."""
 _ROWS_IN_FULL_PRECISION = 1_000_000
 """Sites of more rows than this are stored in float32; with many classes, of fewer."""
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 def minibatch_tiles(size: int, m: int, d: int, n_latents: int = 1) -> int:
@@ -316,38 +311,15 @@ def _split(batch: Block, n_tiles: int) -> list[Block]:
     ]
 
 
-class LocalBackend:
+class LocalBackend(Backend):
     """Runs a fit in the threads of this process."""
 
     engine_type: ClassVar[type[Engine]] = LocalEngine
 
-    def __init__(self, threads: Threads) -> None:
-        self.threads = threads
-
-    def learn_scaling(self, source: RowSource, kind: str | None) -> Scaling:
-        """The scaling of the columns of a source: from a sample, or from the moments of all rows."""
-        if kind is None:
-            return Scaling.identity(source.n_features)
-        if kind in SAMPLED_KINDS:
-            return learn_from_sample(source, kind)
-        return learn_standard(self._moments(source, products=kind == "whiten"))
-
     def _moments(self, source: RowSource, *, products: bool) -> Iterable[Moments]:
-        """Moments of all parts of a source, in one streaming pass."""
+        """Moments of all tiles of a source, in one streaming pass."""
         assert isinstance(source, Source)
         return tile_moments(source, self.threads, products=products)
-
-    def hold_out(self, source: RowSource, fraction: float, seed: int) -> HeldOut:
-        """A share of the rows, chosen by a hash of their numbers, and at most 20,000."""
-        numbers = source.reserved
-        if numbers is None:
-            numbers = held_out_numbers(int(source.n_rows), source.n_features, fraction, seed)
-        offset = None if source.offset is None else source.offset[numbers]
-        rows, totals = source.take(numbers), source.class_totals
-        if totals is None:
-            assert isinstance(source, Source)
-            totals = class_totals(source)
-        return HeldOut(numbers, rows, offset, with_class_shares(rows, totals))
 
     def with_leaves(self, source: RowSource, routing: Routing, rows_of_a_leaf: int | None) -> RowSource:
         """The rows with their leaves; rows_of_a_leaf: about how many of one a minibatch has."""
@@ -359,36 +331,21 @@ class LocalBackend:
         assert isinstance(source, Source)
         return learn_from_estimator(source, estimator)
 
-    def engine(
-        self,
-        source: RowSource,
-        scaling: Scaling,
-        n_latents: int,
-        held_out: HeldOut | None = None,
-        n_directions: int = 0,
-    ) -> Engine:
-        """The engine that runs passes over a source and keeps its sites."""
-        return self.engine_type(source, scaling, n_latents, self.threads, held_out, n_directions)
-
     def n_side_by_side(self, source: RowSource) -> int:
-        """How many trainings over one source run at the same time in `side_by_side`."""
+        """How many trainings over one source run at the same time: one a thread, if it is an array."""
         # Only rows in memory are surely read by several trainings at once without a loss.
         return self.threads.n_threads if isinstance(source, ArraySource) else 1
 
     def side_by_side(
         self,
         source: RowSource,
-        function: Callable[[LocalBackend, Item], Result],
+        function: Callable[[Backend, Item], Result],
         items: Sequence[Item],
     ) -> Iterable[Result]:
         """function(backend, item) for every item, in order; several at once, with one thread each."""
         if self.n_side_by_side(source) == 1:
-            return (function(self, item) for item in items)
+            return super().side_by_side(source, function, items)
         return self.threads.map(lambda item: function(LocalBackend(Threads(1)), item), list(items))
-
-    def status(self, rows_per_second: float) -> str:
-        """What a progress line says about the place where a fit runs."""
-        return ""
 
 
 def tile_moments(source: Source, threads: Threads, *, products: bool) -> Iterator[Moments]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
@@ -16,6 +17,7 @@ from cavity.data.routing import Routing
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
 from cavity.data.source import RawRows, RowSource, Source, with_feature_set, with_offset
+from cavity.engines.backend import Backend
 from cavity.engines.local import LocalBackend
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
@@ -46,6 +48,7 @@ from cavity.estimators.validation import (
 from cavity.gp.mean_function import MeanFunction
 from cavity.gp.model import Model
 from cavity.gp.relevance import Relevance
+from cavity.inference.candidates import Entrants
 from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.checkpoint_file import Fingerprint, fingerprint
 from cavity.inference.config import TrainingConfig
@@ -154,7 +157,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         warn_of_ending(self, result)
 
     def _fit_source(
-        self, source: RowSource, backend: LocalBackend, validation: RawRows | None = None
+        self, source: RowSource, backend: Backend, validation: RawRows | None = None
     ) -> FitResult:
         """Fit to an opened source, wherever its rows are.
 
@@ -179,7 +182,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         fit.progress.finish(None if result.validation is None else str(result.validation))
         return result
 
-    def _open_fit(self, source: RowSource, backend: LocalBackend, validation: RawRows | None) -> OpenFit:
+    def _open_fit(self, source: RowSource, backend: Backend, validation: RawRows | None) -> OpenFit:
         """What is known of a fit before its race: configuration, mean function, held-out rows, start."""
         seed, routing = self._seed(), None
         if self._router is not None and not self._continues:
@@ -191,10 +194,9 @@ class SparseGPClassifier(ConfiguredClassifier):
             sets, own = tuple(source.feature_sets), validation is not None
             return self._resolve(source.n_rows, seed, decided, sets, own_validation=own)
 
-        config = configure({})
-        if validation is not None:
-            check_own_validation(self, config)
-        check_leaves_before(self, config)
+        config, candidates = self._questions(
+            configure, source.n_rows, tuple(source.feature_sets), validates=validation is not None
+        )
         checkpoint = self._checkpoint_path(config)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
         rows, mean = self._with_mean_function(source, config, backend)
@@ -205,9 +207,6 @@ class SparseGPClassifier(ConfiguredClassifier):
         else:
             offset = None if mean is None else mean(validation.X).T
             held_out = HeldOut(np.zeros(0, np.int64), validation, offset)
-        candidates = None
-        if held_out is not None:
-            candidates = entrants(self, configure(NO_LEAVES), rows.n_rows, tuple(rows.feature_sets))
         make_start = cached_starts(
             lambda scaling, one: self._start(
                 with_feature_set(rows, one.feature_set), scaling, one, routing
@@ -240,7 +239,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         )
 
     def _with_mean_function(
-        self, source: RowSource, config: TrainingConfig, backend: LocalBackend
+        self, source: RowSource, config: TrainingConfig, backend: Backend
     ) -> tuple[RowSource, MeanFunction | None]:
         """The rows with the values of the mean function as offsets, and the mean function."""
         if self.mean_function is None:
@@ -270,17 +269,39 @@ class SparseGPClassifier(ConfiguredClassifier):
         validates: whether the user has validation rows of their own.
         """
         self._check_parameters()
-        self.classes_, self.n_features_in_ = classes, n_features
-        seed, candidates = self._seed(), None
+        planned = copy(self)  # nothing is fitted yet
+        planned.classes_, planned.n_features_in_ = classes, n_features
+        seed = self._seed()
         # How many leaves the user's own have is known when the rows are, and does not matter here.
         leaves = {} if self._router is None else {"n_leaves": 1}
-        config = self._resolve(n_rows, seed, leaves, own_validation=validates)
-        if validates:
-            check_own_validation(self, config)
-        if validates or config.validation_fraction > 0.0:
-            candidates = entrants(self, self._resolve(n_rows, seed, NO_LEAVES), n_rows, feature_sets)
+
+        def configure(decided: Mapping[str, Any]) -> TrainingConfig:
+            return planned._resolve(n_rows, seed, {**leaves, **decided}, own_validation=validates)
+
+        config, candidates = planned._questions(configure, n_rows, feature_sets, validates=validates)
         free = frozenset() if candidates is None else candidates.free
         return FitPlan(config, "feature_set" in free or config.feature_set is not None)
+
+    def _questions(
+        self,
+        configure: Callable[[Mapping[str, Any]], TrainingConfig],
+        n_rows: int,
+        feature_sets: tuple[str, ...],
+        *,
+        validates: bool,
+    ) -> tuple[TrainingConfig, Entrants | None]:
+        """What the parameters mean without a race, checked, and what a race may decide, if there is one.
+
+        configure: makes the configuration with some fields decided; validates: whether the user has
+        validation rows of their own.
+        """
+        config = configure({})
+        if validates:
+            check_own_validation(self, config)
+        check_leaves_before(self, config)
+        if not validates and not config.validation_fraction:
+            return config, None
+        return config, entrants(self, configure(NO_LEAVES), n_rows, feature_sets)
 
     def _with_feature_set(self, source: RowSource, name: str | None) -> RowSource:
         """The rows with the features that were chosen, which are the inputs from now on."""

@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 
 from cavity.data.routing import MOST_LEAVES, Routing, learn_from_numbers
 from cavity.data.source import RowSource
-from cavity.engines.local import LocalBackend
+from cavity.engines.backend import Backend
 from cavity.estimators.predictor import GPPredictor
 from cavity.estimators.racing import NO_LEAVES
 from cavity.gp.inducing import POINT_STARTS
@@ -68,6 +68,11 @@ class ConfiguredClassifier(GPPredictor):
     leaves: int | str | BaseEstimator | ArrayLike | None = None
     """The only word that it may be is "auto"."""
     window_size: float | None = None
+
+    def __dir__(self) -> list[str]:
+        # Without the parameters that only other classes have.
+        missing = _OF_SOME_CLASSES - set(self.get_params(deep=False))
+        return [name for name in super().__dir__() if name not in missing]
 
     def _check_parameters(self) -> None:
         """Raise for parameters with impossible values, and for those that contradict each other."""
@@ -151,7 +156,7 @@ class ConfiguredClassifier(GPPredictor):
         leaves = self.leaves
         return None if isinstance(leaves, (Integral, str)) else leaves
 
-    def _learned_routing(self, source: RowSource, backend: LocalBackend, seed: int) -> Routing:
+    def _learned_routing(self, source: RowSource, backend: Backend, seed: int) -> Routing:
         """The routing that the user's estimator or leaf numbers give."""
         router = self._router
         assert router is not None
@@ -279,6 +284,8 @@ def _is_instance(*kinds: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, kinds)
 
 
+_OF_SOME_CLASSES = frozenset({"mean_function", "leaves", "window_size"})
+"""Parameters that some classes do not have."""
 _OTHER_NAMES = {
     "inducing_init": "inducing_points",
     "max_epochs": "max_iter",

@@ -11,7 +11,7 @@ import numpy as np
 
 from cavity.data.sampling import HeldOut
 from cavity.data.source import RowSource
-from cavity.engines.local import LocalBackend
+from cavity.engines.backend import Backend
 from cavity.gp.mean_function import MeanFunction
 from cavity.inference.candidates import SAFE, Candidate, Entrants
 from cavity.inference.checkpoint_file import Fingerprint
@@ -109,7 +109,7 @@ class OpenFit:
 
     source: RowSource
     """The rows, with every set of features."""
-    backend: LocalBackend
+    backend: Backend
     config: TrainingConfig
     """What the parameters mean without a race."""
     configure: Callable[[Mapping[str, Any]], TrainingConfig]

@@ -15,6 +15,7 @@ from cavity.data.opening import described_source, rows_that_count
 from cavity.data.routing import Routing, leaves_of_rows, with_leaves
 from cavity.data.source import booleans_as_integers
 from cavity.data.weights import any_weight, validated_sample_weight, weighted_mean
+from cavity.engines.backend import Backend
 from cavity.engines.local import LocalBackend, LocalEngine
 from cavity.engines.threads import compute_context, thread_count
 from cavity.errors import warn_user
@@ -245,7 +246,7 @@ class StreamingGPClassifier(SparseGPClassifier):
         if first and self._given_points is None and not config.learn_inducing:
             warn_few_points(len(self.model_.Z), config.n_inducing)
 
-    def _stream_routing(self, chunk: ArraySource, backend: LocalBackend) -> Routing | None:
+    def _stream_routing(self, chunk: ArraySource, backend: Backend) -> Routing | None:
         """What says which leaf a row falls into, if that is known before the stream begins."""
         if self.__sklearn_is_fitted__():
             return None if self.model_.local is None else self.model_.local.leaves.routing
@@ -284,7 +285,7 @@ class StreamingGPClassifier(SparseGPClassifier):
         self,
         chunk: ArraySource,
         config: TrainingConfig,
-        backend: LocalBackend,
+        backend: Backend,
         routing: Routing | None,
     ) -> tuple[Trainer, StreamRecord]:
         """A trainer for the next chunk, and where the stream stands before it."""

@@ -227,14 +227,16 @@ class TableClassifier(TransformerMixin, GPPredictor):
         encoded, before the first step.
         """
         classifier = self._new_classifier()
-        checked_class_factors(classifier.class_weight, self.labels_.values, self.labels_.totals)
+        factors = checked_class_factors(
+            classifier.class_weight, self.labels_.values, self.labels_.totals
+        )
         take_leaves(classifier, table, self.labels_, self.weight_)
-        rows = self.preprocessor_, self.labels_, self.weight_
+        rows, validates = (self.preprocessor_, self.labels_, self.weight_), validation is not None
         if fits_on_cluster(classifier):
             from cavity.engines.dask.tables import TablePieces  # Dask is an extra
 
             pieces = TablePieces(table, *rows, classifier.client)
-            effects = self._learn_effects(classifier, pieces, validates=validation is not None)
+            effects = self._learn_effects(classifier, pieces, factors, validates=validates)
             encoded = pieces.lazy_table(effects)
             options = self._validation_options(validation, effects)
             ready()
@@ -244,7 +246,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
             if self.target_encoding is not False:  # which takes several passes
                 table = self.preprocessor_.read_once(table)
             over_rows = TablePass(table, self.preprocessor_.typed, self.labels_, self.weight_)
-            effects = self._learn_effects(classifier, over_rows, validates=validation is not None)
+            effects = self._learn_effects(classifier, over_rows, factors, validates=validates)
             options = self._validation_options(validation, effects)
             with training_rows(
                 table, *rows[:2], weight=self.weight_, effects=effects, folder=self.cache_dir
@@ -283,9 +285,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
         found = joined(list(rows))
         if not len(found.X):
             raise SourceError(f"X_val: no row of {table.name} has a target and a weight")
-        source = ArraySource(*found, classes=labels.values)
-        source.is_checked = True  # encoded here
-        return {"X_val": source}
+        return {"X_val": ArraySource(*found, classes=labels.values, is_checked=True)}
 
     def partial_fit(
         self,
@@ -311,9 +311,18 @@ class TableClassifier(TransformerMixin, GPPredictor):
         return self
 
     def _learn_effects(
-        self, classifier: SparseGPClassifier, over_rows: Pass, *, validates: bool
+        self,
+        classifier: SparseGPClassifier,
+        over_rows: Pass,
+        factors: Array | None,
+        *,
+        validates: bool,
     ) -> LearnedEffects | None:
-        """The value effects of the columns, or None if there are none to use or to choose from."""
+        """The value effects of the columns, or None if there are none to use or to choose from.
+
+        factors: [C], what the weights of the classes are multiplied by, if they are; validates: whether
+        the user has validation rows of their own.
+        """
         if self.target_encoding is False:
             return None
         labels, preprocessor = self.labels_, self.preprocessor_
@@ -329,7 +338,6 @@ class TableClassifier(TransformerMixin, GPPredictor):
             held_out = held_out_numbers(
                 n_rows, n_features, plan.config.validation_fraction, plan.config.seed
             )
-        factors = checked_class_factors(classifier.class_weight, labels.values, labels.totals)
         return learn_effects(
             over_rows,
             preprocessor.encoders_,

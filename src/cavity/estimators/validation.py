@@ -12,8 +12,11 @@ from cavity.data import Source
 from cavity.data.arrays import ArraySource
 from cavity.data.labels import require_one_kind, whole_labels
 from cavity.data.opening import (
+    OpenedRows,
     described_source,
-    open_labelled_rows,
+    open_source,
+    rows_of_arrays,
+    rows_of_source,
     rows_that_count,
     weighted_arrays,
 )
@@ -21,7 +24,7 @@ from cavity.data.source import RawRows, booleans_as_integers, with_offset
 from cavity.data.weights import validated_sample_weight
 from cavity.errors import SourceError
 from cavity.text import listed
-from cavity.typing import AnyArray, Array, InputLabels, InputOffset, InputRows, InputWeights
+from cavity.typing import Array, InputLabels, InputOffset, InputRows, InputWeights
 
 if TYPE_CHECKING:
     from cavity.estimators.base import SparseGPClassifier
@@ -83,20 +86,17 @@ def _are_numbers(column: InputLabels) -> bool:
 
 def validated_source(
     estimator: SparseGPClassifier, X: InputRows, y: InputLabels, sample_weight: InputWeights
-) -> tuple[Source, AnyArray]:
-    """The source of rows that X and y mean, weighted, and the classes [C] behind its label codes."""
-
-    def validate(X: InputRows, y: InputLabels) -> tuple[InputRows, AnyArray]:
-        _refuse_stream(X)
-        X, y = checked_arrays(estimator, X, y, reset=True)
-        return X, y
-
-    rows = open_labelled_rows(
-        X, y, sample_weight, class_weight=estimator.class_weight, validate=validate
-    )
-    if not rows.were_arrays:
+) -> OpenedRows:
+    """The rows that X and y mean, weighted; the estimator learns their number and names of features."""
+    source = open_source(X, y, sample_weight)
+    if source is not None:
+        rows = rows_of_source(source, estimator.class_weight)
         estimator._set_features(rows.source)
-    return rows.source, rows.classes
+        return rows
+    y = whole_labels(y)
+    _refuse_stream(X)
+    X, y = checked_arrays(estimator, X, y, reset=True)
+    return rows_of_arrays(X, y, sample_weight, estimator.class_weight)
 
 
 def validation_rows(

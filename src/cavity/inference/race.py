@@ -33,7 +33,7 @@ import numpy as np
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
 from cavity.data.source import RowSource, with_feature_set
-from cavity.engines.local import LocalBackend
+from cavity.engines.backend import Backend
 from cavity.errors import NumericalError
 from cavity.gp.leaves import LocalPrior
 from cavity.inference.candidates import Candidate, Entrants, distinct
@@ -106,7 +106,7 @@ class _Runner:
 
     source: RowSource
     held_out: HeldOut
-    backend: LocalBackend
+    backend: Backend
     configure: Configure
     make_start: MakeStart
     entrants: Entrants
@@ -251,9 +251,7 @@ class _Runner:
         ]
         return min(alike)[-1] if alike else None
 
-    def _trial(
-        self, backend: LocalBackend, prepared: Prepared | Trial, length: int, seconds: float
-    ) -> Trial:
+    def _trial(self, backend: Backend, prepared: Prepared | Trial, length: int, seconds: float) -> Trial:
         if isinstance(prepared, Trial):
             return prepared
         with self._one_ended:
@@ -282,7 +280,7 @@ class _Runner:
                     self._note(candidate, length, trial)
 
     def _trained(
-        self, backend: LocalBackend, prepared: Prepared, length: int, seconds: float
+        self, backend: Backend, prepared: Prepared, length: int, seconds: float
     ) -> tuple[Trial, bool]:
         """A trial, and whether it has come to its end."""
         _, config, scaling, start, epochs = prepared
@@ -334,7 +332,7 @@ def _by_length(entry: RaceEntry) -> tuple[float, float]:
 def race(
     source: RowSource,
     held_out: HeldOut,
-    backend: LocalBackend,
+    backend: Backend,
     entrants: Entrants,
     configure: Configure,
     make_start: MakeStart,

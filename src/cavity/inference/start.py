@@ -19,6 +19,7 @@ from cavity.data.routing import Routing, by_leaf, learn_tree
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
 from cavity.data.source import RowSource, Source
+from cavity.engines.backend import Backend
 from cavity.engines.local import LocalBackend
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
@@ -105,7 +106,7 @@ WHITENING_ARRAYS = 4
 """Arrays [d, d] that whitening holds, about."""
 
 
-def learn_scaling(source: RowSource, config: TrainingConfig, backend: LocalBackend) -> Scaling:
+def learn_scaling(source: RowSource, config: TrainingConfig, backend: Backend) -> Scaling:
     """Learn centre and scale of the features; refuse to whiten more of them than memory allows."""
     if config.scaling == "whiten":
         d = source.n_features
@@ -114,7 +115,7 @@ def learn_scaling(source: RowSource, config: TrainingConfig, backend: LocalBacke
     return backend.learn_scaling(source, config.scaling)
 
 
-def hold_out_rows(source: RowSource, config: TrainingConfig, backend: LocalBackend) -> HeldOut | None:
+def hold_out_rows(source: RowSource, config: TrainingConfig, backend: Backend) -> HeldOut | None:
     """The rows that take no part in training, if the configuration asks for them."""
     if not config.validation_fraction:
         return None
@@ -124,7 +125,7 @@ def hold_out_rows(source: RowSource, config: TrainingConfig, backend: LocalBacke
 def prepare(
     source: RowSource,
     config: TrainingConfig,
-    backend: LocalBackend,
+    backend: Backend,
     *,
     scaling: Scaling,
     start: Start,
@@ -166,7 +167,7 @@ def prepare(
 def open_problem(
     source: RowSource,
     config: TrainingConfig,
-    backend: LocalBackend,
+    backend: Backend,
     make_start: MakeStart,
     held_out: HeldOut | None,
     *,
@@ -358,7 +359,7 @@ class TrainingRows:
     source: Source
     classes: AnyArray
     """[C]: the values behind the class codes."""
-    backend: LocalBackend
+    backend: Backend
 
     @property
     def n_rows(self) -> int:

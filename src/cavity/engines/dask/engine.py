@@ -20,6 +20,7 @@ from cavity.data.routing import EstimatorRouting, Routing, routing_by_values
 from cavity.data.sampling import EVERY_ROW, RowSampler
 from cavity.data.source import RowSource
 from cavity.data.statistics import Moments
+from cavity.engines.backend import Backend
 from cavity.engines.dask.cluster import Cluster
 from cavity.engines.dask.comm import FitSettings, Message, unpack_sums
 from cavity.engines.dask.layout import ShardBatch, leaf_batches, shard_batches
@@ -35,7 +36,6 @@ from cavity.engines.dask.recovery import (
 )
 from cavity.engines.dask.shards import ShardedSource
 from cavity.engines.dask.worker import leave_one_out, release_state, run_pass, state_key
-from cavity.engines.local import LocalBackend
 from cavity.engines.protocol import Engine, Pass
 from cavity.engines.threads import Threads
 from cavity.gp.tiles import Sums
@@ -244,7 +244,7 @@ def _release(client: weakref.ref[Client], fit_id: str) -> None:
     Thread(target=tell, daemon=True).start()
 
 
-class DaskBackend(LocalBackend):
+class DaskBackend(Backend):
     """Runs passes over a `ShardedSource` on the workers that hold its shards."""
 
     engine_type = DaskEngine
