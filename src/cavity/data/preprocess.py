@@ -243,9 +243,10 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         for leak in scan.sample.leaks(self.encoders_):
             self.notes_.append(leak)
             warn_user(leak)
-        if scan.labels is not None and scan.labels.padded is not None:
+        if scan.labels is not None and scan.labels.spellings is not None:
+            one, other = scan.labels.spellings
             self.notes_.append(
-                f"blanks at the ends of labels, such as {scan.labels.padded!r}, do not count"
+                f"labels that differ by blanks at their ends alone, such as {one!r} and {other!r}, are one"
             )
         return scan.labels
 

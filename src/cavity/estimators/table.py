@@ -420,6 +420,33 @@ class TableClassifier(TransformerMixin, GPPredictor):
         chunks = encoded_chunks(self.preprocessor_, table, [], warn_unseen=warns)
         return ((chunk.features, None) for chunk in chunks)
 
+    def score(self, X: InputRows, y: InputLabels = None, sample_weight: InputWeights = None) -> float:
+        """The share of the rows whose label is predicted, each counted by its weight.
+
+        X, y and sample_weight are what `fit` takes; y may be left out if the target of the fit is a
+        column. Rows without a label are left out, and a label that the model does not know is wrong.
+        """
+        check_is_fitted(self)
+        if is_dask(X) and not isinstance(y, (str, type(None))):
+            return float(super().score(X, y, sample_weight))
+        labelled = training_table(X, self.target_ if y is None else y, sample_weight)
+        labelled.check_columns()
+        table, target, weight = labelled
+        check_width(self.preprocessor_, table)
+        warn_of_new_columns(self.preprocessor_, table, target, weight)
+        labels = replace(self.labels_, target=target)
+        right = total = 0.0
+        with self.compute_context() as threads:
+            for chunk in encoded_chunks(self.preprocessor_, table, [target], weight):
+                codes = labels.codes(chunk.rows.column(target), unknown=-2)
+                _, _, log_proba = self.moments_and_log_proba(chunk.features, threads, chunk.numbers)
+                counts = np.ones(len(codes)) if chunk.weights is None else chunk.weights
+                right += float(counts[log_proba.argmax(axis=1) == codes].sum())
+                total += float(counts[codes != -1].sum())
+        if not total:
+            raise SourceError(f"{table.name}: no row has a label and a weight, so there is no score")
+        return right / total
+
     def _relevance(self, model: Model) -> Relevance:
         groups = self.preprocessor_.features_of_columns()
         return Relevance(model, list(groups), list(groups.values()))
