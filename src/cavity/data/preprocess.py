@@ -246,7 +246,8 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         if scan.labels is not None and scan.labels.spellings is not None:
             one, other = scan.labels.spellings
             self.notes_.append(
-                f"labels that differ by blanks at their ends alone, such as {one!r} and {other!r}, are one"
+                "labels that differ by blanks at their ends alone, such as "
+                f"{one!r} and {other!r}, are one"
             )
         return scan.labels
 
