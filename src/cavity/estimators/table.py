@@ -52,7 +52,7 @@ from cavity.estimators.table_input import (
     training_table,
     validation_table,
 )
-from cavity.estimators.table_prediction import encoded_chunks, warn_of_new_columns
+from cavity.estimators.table_prediction import EncodedChunk, encoded_chunks, warn_of_new_columns
 from cavity.estimators.table_stream import absorb_chunk
 from cavity.gp.model import Model
 from cavity.gp.relevance import Relevance
@@ -416,9 +416,14 @@ class TableClassifier(TransformerMixin, GPPredictor):
         table = as_table(X)
         check_width(self.preprocessor_, table)
         warn_of_new_columns(self.preprocessor_, table)
-        warns = not isinstance(table, FrameTable)
-        chunks = encoded_chunks(self.preprocessor_, table, [], warn_unseen=warns)
-        return ((chunk.features, None) for chunk in chunks)
+        return ((chunk.features, None) for chunk in self._encoded(table, []))
+
+    def _encoded(
+        self, table: Table, others: Sequence[str], weight: str | None = None
+    ) -> Iterator[EncodedChunk]:
+        """The rows of a table, with other columns of it; see `encoded_chunks`."""
+        is_file = not isinstance(table, FrameTable)
+        return encoded_chunks(self.preprocessor_, table, others, weight, warn_unseen=is_file)
 
     def score(self, X: InputRows, y: InputLabels = None, sample_weight: InputWeights = None) -> float:
         """The share of the rows whose label is predicted, each counted by its weight.
@@ -437,7 +442,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
         labels = replace(self.labels_, target=target)
         right = total = 0.0
         with self.compute_context() as threads:
-            for chunk in encoded_chunks(self.preprocessor_, table, [target], weight):
+            for chunk in self._encoded(table, [target], weight):
                 codes = labels.codes(chunk.rows.column(target), unknown=-2)
                 _, _, log_proba = self.moments_and_log_proba(chunk.features, threads, chunk.numbers)
                 counts = np.ones(len(codes)) if chunk.weights is None else chunk.weights
