@@ -113,6 +113,8 @@ def test_ctrl_c_before_a_chunk_is_learned_leaves_nothing(folder, tmp_path, monke
         (lambda f: f, ["--inducing", "5"], "--inducing cannot be used with --continue-from"),
         (lambda f: f, ["--budget", "5s"], "--budget cannot be used with --continue-from"),
         (lambda f: f, ["--weight", "w"], "has no weight column 'w'"),
+        (lambda f: f.assign(w=1e-200), ["--weight", "w"], "the sum of the weight 'w' is 5e-199"),
+        (lambda f: f.assign(w=1e308), ["--weight", "w"], "the sum of the weight 'w' is inf"),
     ],
 )
 def test_tables_and_options_that_do_not_fit_are_refused(folder, tmp_path, change, args, words):

@@ -87,6 +87,26 @@ def test_weights_that_count_no_copies(frame, weights, words):
         fitted(frame.assign(copies=weights), "delayed", "copies")
 
 
+@pytest.mark.parametrize(
+    ("weight", "words"),
+    [
+        (-1.0, "sample_weight of a row is -1.0"),
+        (1e308, "the sum of sample_weight is inf"),
+        (1e-200, "the sum of sample_weight is .*e-19"),
+        (0.0, "sample_weight of every row is zero"),
+    ],
+)
+def test_weights_that_were_passed_as_an_array_are_called_by_their_argument(frame, weight, words):
+    weights = np.full(len(frame), weight)
+    with pytest.raises(SourceError, match=words):
+        fitted(frame, "delayed", weights)
+    if weight:
+        with pytest.raises(SourceError, match=words):
+            TableClassifier(SEPClassifier(n_inducing=8)).partial_fit(
+                frame, "delayed", sample_weight=weights
+            )
+
+
 def test_columns_of_weights_that_are_none(frame, tmp_path):
     with pytest.raises(SourceError, match="no weight column 'copeis'; did you mean 'copies'"):
         fitted(frame.assign(copies=1), "delayed", "copeis")

@@ -82,7 +82,7 @@ def _learn(model: TableClassifier, table: Table, weight: str | None, watcher: Wa
                 continue
             with model.compute_context() as threads:
                 _, _, log_proba = model.moments_and_log_proba(rows.X, threads)
-            absorb_rows(model, rows)
+            absorb_rows(model, rows, weight)
             sums.add(log_proba, rows.labels, rows.weight)
             n_learned += len(rows.X)
             watcher.rows(n_learned, table.n_rows)

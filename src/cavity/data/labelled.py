@@ -11,7 +11,7 @@ from cavity.data.columns import NUMERIC, coerced
 from cavity.data.labels import Classes
 from cavity.data.parts import import_arrow
 from cavity.data.table import Table
-from cavity.data.weights import check_weights
+from cavity.data.weights import check_weights, name_of_weight
 from cavity.typing import Array, IntArray
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def weighted_rows(chunk: pa.RecordBatch, weight: str | None) -> tuple[pa.RecordB
     pa, _ = import_arrow()
     values = coerced(chunk.column(weight), NUMERIC, weight)
     weights = values.to_numpy(zero_copy_only=False).astype(np.float64)
-    check_weights(weights, f"the weight {weight!r}", numbered=False)
+    check_weights(weights, name_of_weight(weight), numbered=False)
     counts = weights > 0.0
     return (chunk, weights) if counts.all() else (chunk.filter(pa.array(counts)), weights[counts])
 

@@ -33,7 +33,7 @@ from cavity.data.leaks import LabelledSample
 from cavity.data.parts import import_arrow
 from cavity.data.scans import ColumnDecision, ColumnScan, scan_of
 from cavity.data.table import FrameTable, Table, as_arrow, open_table
-from cavity.data.weights import check_total_weight
+from cavity.data.weights import check_total_weight, name_of_weight
 from cavity.errors import SourceError, warn_user
 from cavity.text import listed, shortened, suggestion
 from cavity.typing import AnyArray, Array, InputRows
@@ -234,8 +234,9 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         again = [name for name in names if name in outdated]
         if again:
             scan.replace(self._scan(table, again, None, weight, scan.forms))
-        if scan.labels is not None and scan.labels.weightless and scan.labels.is_empty:
-            check_total_weight(0.0, f"the weight {weight!r}")
+        if weight is not None and scan.labels is not None:
+            if scan.labels.weightless and scan.labels.is_empty:
+                check_total_weight(0.0, name_of_weight(weight))
         self.notes_: list[str] = scan.notes(is_typed=table.typed)
         self._decide(
             {name: scan.columns[name].decide() for name in names if name in scan.columns}, table.name

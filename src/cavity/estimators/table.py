@@ -32,7 +32,7 @@ from cavity.data.preprocess import TablePreprocessor
 from cavity.data.sampling import held_out_numbers
 from cavity.data.source import joined
 from cavity.data.table import FrameTable, Table
-from cavity.data.weights import check_total_weight, checked_class_factors
+from cavity.data.weights import check_total_weight, checked_class_factors, name_of_weight
 from cavity.errors import SourceError
 from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.gfitc import GFITCClassifier
@@ -205,7 +205,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
         check_classes(self.labels_.values, int(self.labels_.counts.sum()), listed_by_user=True)
         if weight is not None:
             with np.errstate(over="ignore"):
-                check_total_weight(float(self.labels_.totals.sum()), f"the weight {weight!r}")
+                check_total_weight(float(self.labels_.totals.sum()), name_of_weight(weight))
         self.target_ = None if target == LABELS else target
         self.weight_ = weight
         left_out = {target, *table.columns} - set(self.preprocessor_.columns_)

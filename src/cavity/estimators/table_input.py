@@ -15,6 +15,7 @@ from cavity.data.labels import Classes, whole_labels
 from cavity.data.parts import import_arrow
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable, Table, as_arrow, open_table
+from cavity.data.weights import WEIGHTS
 from cavity.errors import SourceError
 from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.parameters import routes
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
     from cavity.estimators.dask import DaskClassifier
 
-LABELS, WEIGHTS = "(target)", "(weight)"
-"""Names of the columns that labels and weights get which were passed as arrays."""
+LABELS = "(target)"
+"""Name of the column that labels get which were passed as an array."""
 
 
 class ArrayTable(FrameTable):
