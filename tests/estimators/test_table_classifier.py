@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
 
 import cavity
 from cavity import SEPClassifier
@@ -309,6 +310,31 @@ def test_parameters_are_cloned_with_the_classifier_inside():
     assert twin.max_categories == 3
     assert twin.estimator.n_inducing == 8
     assert twin.set_params(estimator__n_inducing=4).estimator.n_inducing == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"categorical_features": None},
+            "categorical_features=None is not possible; .* names of columns",
+        ),
+        ({"categorical_features": [2]}, r"categorical_features=\[2\] is not possible"),
+        ({"drop_features": "hour"}, "drop_features='hour' is not possible; it must be a list"),
+        ({"estimator": LogisticRegression()}, "LogisticRegression.* is not a classifier of cavity"),
+        ({"estimator": SEPClassifier}, "is not a classifier of cavity; pass one, such as SEPClassifier"),
+        ({"estimator": SEPClassifier(class_weight=["yes", "no"])}, "class_weight=.* is not possible"),
+        ({"estimator": SEPClassifier(class_weight=5)}, "class_weight=5 is not possible"),
+        ({"estimator": SEPClassifier(leaves=3.7)}, "leaves=3.7 is not possible"),
+        ({"estimator": SEPClassifier(n_inducing=0)}, "n_inducing=0 is not possible"),
+        ({"estimator": SEPClassifier(warm_start=True)}, "warm_start=True is not for .* partial_fit"),
+    ],
+)
+def test_parameters_are_checked_before_anything_is_read(options, words):
+    model = TableClassifier(**options)
+    for fit in (model.fit, model.partial_fit):
+        with pytest.raises((TypeError, ValueError), match=words):
+            fit("there is no such file.csv", "late")
 
 
 def test_a_target_of_lists_is_refused():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,20 @@ def warn_of_words(encoder: Encoder, words: set[str], table: str) -> None:
         warn_user(
             f"{table}: column {encoder.column!r} should be {encoder.kind}; cells that are not count as "
             f"missing: {listed([shortened(word) for word in sorted(words)], most=5)}"
+        )
+
+
+def check_names_of_columns(parameter: str, names: object) -> None:
+    """Raise if a parameter is not several names of columns.
+
+    >>> check_names_of_columns("drop_features", [2])
+    Traceback (most recent call last):
+    cavity.errors.SourceError: drop_features=[2] is not possible; it must be a list of names of columns
+    """
+    several = isinstance(names, Iterable) and not isinstance(names, str)
+    if not several or not all(isinstance(name, str) for name in names):
+        raise SourceError(
+            f"{parameter}={names!r} is not possible; it must be a list of names of columns"
         )
 
 
@@ -234,9 +248,9 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         again = [name for name in names if name in outdated]
         if again:
             scan.replace(self._scan(table, again, None, weight, scan.forms))
-        if weight is not None and scan.labels is not None:
-            if scan.labels.weightless and scan.labels.is_empty:
-                check_total_weight(0.0, name_of_weight(weight))
+        labels = scan.labels
+        if weight is not None and labels is not None and labels.weightless and labels.is_empty:
+            check_total_weight(0.0, name_of_weight(weight))
         self.notes_: list[str] = scan.notes(is_typed=table.typed)
         self._decide(
             {name: scan.columns[name].decide() for name in names if name in scan.columns}, table.name
@@ -277,6 +291,8 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
 
     def candidates(self, table: Table, target: str | None, weight: str | None) -> list[str]:
         """Columns that may be learned from; raise if there are none, or the table lacks a named one."""
+        check_names_of_columns("drop_features", self.drop_features)
+        check_names_of_columns("categorical_features", self.categorical_features)
         wanted = [("target column", target), ("weight column", weight)]
         wanted += [("column to leave out,", name) for name in self.drop_features]
         wanted += [("categorical column", name) for name in self.categorical_features]

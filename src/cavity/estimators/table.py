@@ -28,7 +28,7 @@ from cavity.data.effect_learning import (
 )
 from cavity.data.encoded import encoded_rows, training_rows
 from cavity.data.labels import check_classes
-from cavity.data.preprocess import TablePreprocessor
+from cavity.data.preprocess import TablePreprocessor, check_names_of_columns
 from cavity.data.sampling import held_out_numbers
 from cavity.data.source import joined
 from cavity.data.table import FrameTable, Table
@@ -91,7 +91,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
     estimator : classifier or None
         A `SEPClassifier`, `SVIClassifier` or `GFITCClassifier`; or a `DaskSEPClassifier` or
         `DaskSVIClassifier`, to fit files or a Dask data frame on a cluster. None is
-        `SEPClassifier(random_state=0)`.
+        `SEPClassifier(random_state=0)`. It has no `warm_start`: a fit learns the columns anew.
     max_categories, drop_features, categorical_features
         As in `TablePreprocessor`.
     target_encoding : "auto", False, True or "pairs"
@@ -176,7 +176,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
         them; they must fit into memory.
         """
         begun = time.perf_counter()
-        check_value("target_encoding", self.target_encoding, _TARGET_ENCODINGS)
+        self._check_parameters()
         check_place(self.estimator, X)
         client = self.estimator.client if fits_on_cluster(self.estimator) else None
         table, target, weight = training_table(X, y, sample_weight, client)
@@ -258,6 +258,26 @@ class TableClassifier(TransformerMixin, GPPredictor):
             self.preprocessor_.notes_ += effect_notes(self.preprocessor_.effects_)
         self.keep(classifier)
 
+    def _check_parameters(self) -> None:
+        """Raise for parameters with impossible values, those of the classifier inside among them."""
+        check_value("target_encoding", self.target_encoding, _TARGET_ENCODINGS)
+        check_names_of_columns("drop_features", self.drop_features)
+        check_names_of_columns("categorical_features", self.categorical_features)
+        classifier = self.estimator
+        if classifier is None:
+            return
+        if not isinstance(classifier, SparseGPClassifier):
+            raise TypeError(
+                f"estimator={classifier!r:.80} is not a classifier of cavity; pass one, such as "
+                "SEPClassifier(), or None"
+            )
+        classifier._check_parameters()
+        if classifier.warm_start:
+            raise ValueError(
+                "warm_start=True is not for the estimator of TableClassifier, whose fit learns the "
+                "columns anew; leave it out, and learn more rows by partial_fit"
+            )
+
     def _new_preprocessor(self) -> TablePreprocessor:
         return TablePreprocessor(
             max_categories=self.max_categories,
@@ -304,7 +324,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
         `sample_weight` are names of columns, or arrays [n]. See `SEPClassifier.partial_fit`.
         """
         begun = time.perf_counter()
-        check_value("target_encoding", self.target_encoding, _TARGET_ENCODINGS)
+        self._check_parameters()
         with rollback_on_error(self):
             absorb_chunk(self, X, y, classes, sample_weight)
         self.note_costs(vars(self).get("fit_seconds_", 0.0) + time.perf_counter() - begun)
