@@ -285,7 +285,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         )
         scan.labels = None if target is None else TableLabelScan(target, table.name, table.typed)
         for whole in table.chunks([*names, *(name for name in (target, weight) if name is not None)]):
-            chunk, weights = weighted_rows(whole, weight)
+            chunk, weights, _ = weighted_rows(whole, weight)
             scan.add(chunk, weights, whole.num_rows - chunk.num_rows)
         return scan
 

@@ -40,7 +40,7 @@ from cavity.data.parts import (
 )
 from cavity.errors import SourceError
 from cavity.text import listed, suggestion
-from cavity.typing import InputRows
+from cavity.typing import InputRows, IntArray
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -170,6 +170,13 @@ class Table(ABC):
 
         Columns of text files come as strings.
         """
+
+    def numbered(self, columns: Sequence[str]) -> Iterator[tuple[IntArray, pa.RecordBatch]]:
+        """The same record batches, each with the numbers [t] that its rows have in the whole table."""
+        first = 0
+        for chunk in self.chunks(columns):
+            yield np.arange(first, first + chunk.num_rows), chunk
+            first += chunk.num_rows
 
     def require(self, name: str, role: str) -> None:
         """Raise unless the table has a column of this name; role: what errors call the column.
