@@ -187,6 +187,16 @@ def test_rows_without_a_target_are_left_out():
     assert "10 rows without a target" in fitted.notes_[-1]
 
 
+@pytest.mark.parametrize("missing", [np.nan, float("nan"), None, pd.NA])
+def test_lists_of_labels_may_have_missing_ones(missing):
+    frame = flights()
+    labels = [missing if i % 9 == 0 else word for i, word in enumerate(frame["delayed"])]
+    for y in (labels, tuple(labels), pd.Series(labels, dtype=object)):
+        found = small().fit(frame.drop(columns="delayed"), y)
+        assert found.classes_.tolist() == ["no", "yes"]
+        assert found.labels_.missing == -(-len(frame) // 9)
+
+
 def test_new_columns_are_ignored_with_a_warning_and_old_ones_silently(model):
     with pytest.warns(UserWarning, match="ignores: 'gate'"):
         assert len(model.predict(NEW.assign(gate=1))) == len(NEW)

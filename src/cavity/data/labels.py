@@ -63,16 +63,20 @@ def n_latents(n_classes: int) -> int:
 
 
 def whole_labels(labels: InputLabels) -> InputLabels:
-    r"""The labels; a list with text that ends with a NUL as an array of objects.
+    r"""The labels; a list as an array of objects if an array of text would change some of them.
 
-    NumPy's arrays of text drop NULs at the end, so that two classes could become one.
+    NumPy's arrays of text drop NULs at the end, so that two classes could become one, and make words of
+    numbers, so that NaN would be a class.
 
     >>> whole_labels(["a", "a\0"])
     array(['a', 'a\x00'], dtype=object)
+    >>> whole_labels(["a", float("nan")])
+    array(['a', nan], dtype=object)
     """
-    if isinstance(labels, (list, tuple)) and any(
-        isinstance(label, str) and label.endswith("\0") for label in labels
-    ):
+    if not isinstance(labels, (list, tuple)):
+        return labels
+    words = [isinstance(label, str) for label in labels]
+    if any(words) and (not all(words) or any(label.endswith("\0") for label in labels)):
         return np.array(labels, dtype=object)
     return labels
 
