@@ -36,7 +36,7 @@ def kind_of_type(kind: pa.DataType) -> str | None:
     pa, _ = import_arrow()
     is_a = pa.types
     if is_a.is_dictionary(kind):
-        return CATEGORICAL
+        return None if kind_of_type(kind.value_type) is None else CATEGORICAL
     if is_a.is_boolean(kind):
         return BOOLEAN
     if (

@@ -389,21 +389,21 @@ class TableLabelScan(LabelScan):
         self._recode(self._meant())
         return super().finish()
 
-    def _meant(self) -> list[Label]:
+    def _meant(self) -> Sequence[Label | float]:
         """What the labels mean that were found, in the order of their codes."""
         labels = list(self._code_of)
         words = [label.strip() for label in labels if isinstance(label, str)]
         if words and not self._is_typed:
             for read in (_number, _truth):
-                values = [read(word) for word in words]
-                if None not in values:
+                values = [value for word in words if (value := read(word)) is not None]
+                if len(values) == len(words):
                     return values
         commonest: dict[Label, Label] = {}
         for _, label in sorted(zip(self._totals, labels, strict=True), key=_rank):
             commonest.setdefault(_stripped(label), label)
         return [commonest[_stripped(label)] for label in labels]
 
-    def _recode(self, values: list[Label]) -> None:
+    def _recode(self, values: Sequence[Label | float]) -> None:
         """Take other values [c] for the labels with the codes 0 … c − 1; equal ones become one."""
         counts, totals = self._counts, self._totals
         self._code_of = {}

@@ -27,12 +27,13 @@ from cavity.data.columns import (
 )
 from cavity.data.effects import Codes, EffectEncoder, effects_as_state, effects_from_state
 from cavity.data.forms import TextTally, forms_of
+from cavity.data.frames import as_arrow
 from cavity.data.labelled import weighted_rows
 from cavity.data.labels import LabelScan, TableLabelScan
 from cavity.data.leaks import LabelledSample
 from cavity.data.parts import import_arrow
 from cavity.data.scans import ColumnDecision, ColumnScan, scan_of
-from cavity.data.table import FrameTable, Table, as_arrow, open_table
+from cavity.data.table import FrameTable, Table, open_table
 from cavity.data.weights import check_total_weight, name_of_weight
 from cavity.errors import SourceError, warn_user
 from cavity.text import listed, shortened, suggestion
@@ -58,11 +59,14 @@ def check_names_of_columns(parameter: str, names: object) -> None:
     Traceback (most recent call last):
     cavity.errors.SourceError: drop_features=[2] is not possible; it must be a list of names of columns
     """
-    several = isinstance(names, Iterable) and not isinstance(names, str)
-    if not several or not all(isinstance(name, str) for name in names):
+    if isinstance(names, str) or not isinstance(names, Iterable) or not _are_words(names):
         raise SourceError(
             f"{parameter}={names!r} is not possible; it must be a list of names of columns"
         )
+
+
+def _are_words(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def _typed(array: pa.Array, encoder: Encoder) -> pa.Array:

@@ -161,7 +161,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
         y_val: InputLabels = None,
         sample_weight_val: InputWeights = None,
     ) -> TableClassifier:
-        """Fit to a table: a data frame, or the path, pattern or URL of files that `open_table` reads.
+        """Fit to a table: a data frame, or the paths, patterns or URLs of files that `open_table` reads.
 
         Data frames are those of pandas, polars, Arrow and, with a classifier of Dask as `estimator`,
         Dask. The columns of an array are x0, x1, …

@@ -51,7 +51,11 @@ def absorb_chunk(
     chunk = training_table(X, y, sample_weight)
     chunk.check_columns()
     table, target, weight = chunk
-    assert isinstance(table, FrameTable)
+    if not isinstance(table, FrameTable):
+        raise TypeError(
+            f"X is {table.name}; partial_fit takes the rows of a chunk: read them, or call fit, which "
+            "goes over files itself"
+        )
     first = "estimator_" not in vars(model)
     if first:
         _learn(model, table, target, weight, classes)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeGuard, ca
 import numpy as np
 
 from cavity.data.columns import BOOLEAN, DATE, NUMERIC, CategoricalEncoder, coerced
+from cavity.data.frames import as_arrow
 from cavity.data.labels import Classes, positive_class, whole_labels
 from cavity.data.parts import import_arrow
 from cavity.data.preprocess import TablePreprocessor
-from cavity.data.table import as_arrow
 from cavity.gp.relevance import Relevance
 from cavity.inference.fitted import FittedClassifier, names_of_features
 from cavity.inference.history import Iteration
