@@ -347,6 +347,14 @@ def test_parameters_are_checked_before_anything_is_read(options, words):
             fit("there is no such file.csv", "late")
 
 
+def test_a_target_is_named_by_its_name_also_in_a_numbered_frame():
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)))
+    frame[2] = (frame[0] > 0).astype(int)
+    with pytest.raises(SourceError, match=r"y=2 is neither .* has the columns 'x0', 'x1', 'x2'"):
+        small().fit(frame, 2)
+    assert small().fit(frame, "x2").columns_ == ["x0", "x1"]
+
+
 def test_a_target_of_lists_is_refused():
     with pytest.raises(SourceError, match=r"the target 'late' is list<.*; classes are"):
         small().fit(pa.table({"hour": [1, 2], "late": [[0], [1]]}), "late")

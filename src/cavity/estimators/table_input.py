@@ -22,6 +22,7 @@ from cavity.data.weights import WEIGHTS
 from cavity.errors import SourceError
 from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.parameters import routes
+from cavity.text import listed
 from cavity.typing import InputLabels, InputRows, InputWeights
 
 if TYPE_CHECKING:
@@ -216,6 +217,11 @@ def _with_column(
     array = np.asarray(whole_labels(values))
     if array.ndim == 2 and array.shape[1] == 1:
         array = column_or_1d(array, warn=True)
+    if array.ndim == 0:
+        raise SourceError(
+            f"{what}={values!r} is neither the name of a column nor an array with a value for each row; "
+            f"{table.name} has the columns {listed(table.columns)}"
+        )
     if array.shape != (table.n_rows,):
         raise SourceError(f"{what} has shape {array.shape}, but {table.name} has {table.n_rows} rows")
     if name in table.columns:
