@@ -8,7 +8,10 @@ import pytest
 from sklearn.metrics import log_loss
 
 import cavity
+from cavity.cli.holdout import holdout_parts
+from cavity.data.table import open_table
 from cavity.estimators.table_stream import absorb_rows
+from cavity.gp.model import Model
 from cli_runs import FIT, run
 from flights_table import flights
 
@@ -70,6 +73,39 @@ def test_held_out_rows_score_it(folder, tmp_path):
     assert "holdout, " in result.stderr
 
 
+def test_the_row_whose_prediction_is_not_finite_is_named_by_its_number_in_the_file(
+    folder, tmp_path, monkeypatch
+):
+    """Also beside rows without a target or a weight, and where a part of the rows is held out."""
+    frame = flights(60, seed=2).assign(w=1.0, distance=lambda f: f["distance"].round())
+    frame.loc[45, "distance"] = 123_456.0
+    frame.loc[:9, "w"] = 0.0
+    frame.loc[10:14, "delayed"] = None
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    moments = Model.latent_moments
+
+    def broken_at_one_distance(model, X, *args, **options):
+        mean, variance = moments(model, X, *args, **options)
+        mean[0, X[:, 1] == 123_456.0] = np.nan
+        return mean, variance
+
+    monkeypatch.setattr("cavity.data.table.CHUNK_ROWS", 20)
+    monkeypatch.setattr(Model, "latent_moments", broken_at_one_distance)
+    more = ["fit", tmp_path / "t.csv", "--continue-from", folder / "first.cavity", "--weight", "w"]
+    for command in (more, [*more, "--holdout", "0.3"]):
+        result = run(*command, "-o", tmp_path / "m.cavity")
+        assert result.exit_code != 0
+        assert "row 45 of X is not finite" in result.stderr
+
+
+def test_the_numbers_of_a_part_are_those_of_the_table():
+    table = open_table({"age": list(range(1_000))})
+    train, test = holdout_parts(table, 0.2, 0)
+    for part in (train, test):
+        [(numbers, chunk)] = part.numbered(["age"])
+        assert numbers.tolist() == chunk.column("age").to_pylist()
+
+
 def test_ctrl_c_keeps_the_chunks_that_are_learned(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("cavity.data.table.CHUNK_ROWS", 100)
     absorbed = []
@@ -113,6 +149,8 @@ def test_ctrl_c_before_a_chunk_is_learned_leaves_nothing(folder, tmp_path, monke
         (lambda f: f, ["--inducing", "5"], "--inducing cannot be used with --continue-from"),
         (lambda f: f, ["--budget", "5s"], "--budget cannot be used with --continue-from"),
         (lambda f: f, ["--weight", "w"], "has no weight column 'w'"),
+        (lambda f: f.assign(w=1e-200), ["--weight", "w"], "the sum of the weight 'w' is 5e-199"),
+        (lambda f: f.assign(w=1e308), ["--weight", "w"], "the sum of the weight 'w' is inf"),
     ],
 )
 def test_tables_and_options_that_do_not_fit_are_refused(folder, tmp_path, change, args, words):

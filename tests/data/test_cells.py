@@ -257,6 +257,28 @@ def test_text_among_numbers_of_a_frame_is_one_bad_cell():
     assert "1 cell is none (such as 'oops')" in " ".join(notes)
 
 
+def test_hexadecimal_numbers_are_words():
+    frame = pd.DataFrame({"address": ["0x13fe", "0X2A", "12"] * 9, "x": np.arange(27.0) % 5})
+    assert TablePreprocessor().fit(frame).encoders_[0].levels == ("0X2A", "0x13fe", "12")
+
+
+@pytest.mark.parametrize(
+    ("usual", "odd", "kind"),
+    [
+        ("12.5", "12,5", "numbers"),
+        ("12,25", "12.25", "numbers"),
+        ("12.5", "many", "numbers"),
+        ("true", "-", "truth values"),
+        ("2024-01-31", "soon", "dates"),
+    ],
+)
+def test_the_cell_that_is_none_is_named(usual, odd, kind):
+    words = [usual, {"true": "false", "2024-01-31": "2024-02-03"}.get(usual, usual.replace("12", "3"))]
+    frame = pd.DataFrame({"c": [*words * 15, odd], "x": np.arange(31.0) % 5})
+    notes = TablePreprocessor().fit(frame).notes_
+    assert f"'c' holds {kind}: 1 cell is none (such as '{odd}') and counts as missing" in notes
+
+
 def test_infinite_numbers_of_a_frame_are_noted():
     preprocessor = TablePreprocessor().fit({"x": [1.0, np.inf, 3.0]})
     assert preprocessor.notes_ == ["'x' has an infinite number in 1 cell, which counts as missing"]

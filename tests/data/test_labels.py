@@ -55,7 +55,7 @@ def test_labels_of_a_type_of_pandas_alone_are_refused():
         TablePreprocessor().learn(open_table(pd.DataFrame({"x": NUMBERS, "y": periods})), "y")
 
 
-def test_labels_with_blanks_are_one_label(tmp_path):
+def test_labels_that_differ_by_blanks_alone_are_one_class(tmp_path):
     frame = pd.DataFrame({"x": NUMBERS, "y": ["yes", "no ", " yes", "no"] * 10})
     frame.to_csv(tmp_path / "t.csv", index=False)
     for data in (frame, tmp_path / "t.csv"):
@@ -63,8 +63,32 @@ def test_labels_with_blanks_are_one_label(tmp_path):
         found = preprocessor.learn(open_table(data), "y").finish()
         assert found.values.tolist() == ["no", "yes"]
         assert found.counts.tolist() == [20, 20]
-        assert "blanks at the ends of labels, such as 'no ', do not count" in preprocessor.notes_
+        assert any("such as 'yes' and ' yes', are one" in note for note in preprocessor.notes_)
         assert found.codes(pa.array(["no  ", "yes"])).tolist() == [0, 1]
+        assert found.codes(pa.array(["no  ", "if", None]), unknown=-2).tolist() == [0, -2, -1]
+
+
+def test_a_class_has_the_commonest_spelling(tmp_path):
+    frame = pd.DataFrame({"x": NUMBERS, "y": [" yes", " no", " yes", "no", " yes "] * 8})
+    frame["w"] = np.where(frame["y"] == "no", 2.0, 1.0)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    for data in (frame, tmp_path / "t.csv"):
+        for weight, classes in ((None, [" yes", "no"]), ("w", [" yes", "no"])):
+            found = TablePreprocessor().learn(open_table(data), "y", weight).finish()
+            assert found.values.tolist() == classes
+            assert found.counts.tolist() == [24, 16]
+            labels = found.spelled(np.array(["yes", "no ", "if", " yes "], dtype=object))
+            assert labels.tolist() == [" yes", "no", "if", " yes"]
+    common = pd.concat([frame, frame[frame["y"] == " no"]])
+    assert TablePreprocessor().learn(open_table(common), "y").finish().values.tolist() == [" no", " yes"]
+
+
+def test_numbers_with_blanks_in_text_are_numbers(tmp_path):
+    frame = pd.DataFrame({"x": NUMBERS, "y": [" 1", " 0", "1 ", "0"] * 10})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    found = TablePreprocessor().learn(open_table(tmp_path / "t.csv"), "y").finish()
+    assert found.values.tolist() == [0, 1]
+    assert found.counts.tolist() == [20, 20]
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,19 @@ def test_codes_may_be_declared_categorical():
     assert again[:, :4].tolist() == [[0, 1, 0, 0], [0, 0, 0, 0]]
 
 
+def test_codes_with_gaps_are_the_same_words_in_files_and_frames(tmp_path):
+    frame = pd.DataFrame({"shop": [1.0, 2.0, None, 12.0, 2.5] * 5, "x": np.arange(25.0) % 7})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    mixed = frame.assign(shop=["1", "2.0", None, "12", "2.5"] * 4 + ["1.0", "2", "", "12.0", "2.5"])
+    wanted, features = learned(frame, categorical_features=["shop"])
+    assert wanted.encoders_[0].levels == ("1", "12", "2", "2.5")
+    for data in (tmp_path / "t.csv", pd.read_csv(tmp_path / "t.csv"), mixed):
+        found = TablePreprocessor(categorical_features=["shop"]).fit(data)
+        assert found.encoders_[0].levels == wanted.encoders_[0].levels
+        assert np.array_equal(found.transform(frame), features)
+    assert np.array_equal(wanted.transform(mixed), features)
+
+
 @pytest.mark.parametrize("levels", [["a", "b", "c"], [1, 2, 3], [0.5, 1.5, 2.5]])
 def test_categories_of_pandas_are_levels(levels):
     column = pd.Categorical([levels[0], levels[1], None, levels[1]], categories=levels)

@@ -251,8 +251,25 @@ def test_frames_that_are_no_tables_are_explained(data, words):
 
 
 def test_what_is_no_table_at_all():
-    with pytest.raises(TypeError, match="a list is not a table"):
-        open_table([1, 2])
+    for data in ([1, 2], [{"a": 1}, "b"], ["a.csv", 3], []):
+        with pytest.raises(TypeError, match="a list is not a table"):
+            open_table(data)
+
+
+def test_a_list_of_files_is_read_in_its_order(tmp_path):
+    frame = pd.DataFrame({"a": range(10), "b": list("vwxyz") * 2})
+    for suffix, write in (("csv", "to_csv"), ("parquet", "to_parquet")):
+        paths = [tmp_path / f"{name}.{suffix}" for name in "21"]
+        for part, path in zip((frame[:4], frame[4:]), paths, strict=True):
+            getattr(part, write)(path, index=False)
+        table = open_table([str(paths[0]), paths[1]])
+        assert table.name == f"{paths[0]} and 1 more"
+        rows = [row for chunk in table.chunks(["b"]) for row in chunk.column(0).to_pylist()]
+        assert rows == frame["b"].tolist()
+    with pytest.raises(SourceError, match=r"1\.parquet has another format than .*2\.csv"):
+        open_table([tmp_path / "2.csv", tmp_path / "1.parquet"])
+    with pytest.raises(SourceError, match=r"3\.csv: there is no such file"):
+        open_table([tmp_path / "2.csv", tmp_path / "3.csv"])
 
 
 def test_a_damaged_row_group_is_named_with_its_column(tmp_path):

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from cavity import SEPClassifier, SourceError, TableClassifier
+from cavity.cli.predict import evaluation
+from cavity.data.table import open_table
 from flights_table import flights
 
 COPIES = np.arange(120) % 3
@@ -85,6 +87,37 @@ def test_two_copies_are_a_weight_of_two(frame, copied):
 def test_weights_that_count_no_copies(frame, weights, words):
     with pytest.raises(SourceError, match=words):
         fitted(frame.assign(copies=weights), "delayed", "copies")
+
+
+@pytest.mark.parametrize(
+    ("weight", "words"),
+    [
+        (-1.0, "sample_weight of a row is -1.0"),
+        (1e308, "the sum of sample_weight is inf"),
+        (1e-200, "the sum of sample_weight is .*e-19"),
+        (0.0, "sample_weight of every row is zero"),
+    ],
+)
+def test_weights_that_were_passed_as_an_array_are_called_by_their_argument(frame, weight, words):
+    weights = np.full(len(frame), weight)
+    with pytest.raises(SourceError, match=words):
+        fitted(frame, "delayed", weights)
+    if weight:
+        with pytest.raises(SourceError, match=words):
+            TableClassifier(SEPClassifier(n_inducing=8)).partial_fit(
+                frame, "delayed", sample_weight=weights
+            )
+
+
+def test_a_column_of_weights_may_have_no_name(frame):
+    unnamed = fitted(frame.assign(**{"": COPIES}), "delayed", "")
+    named = fitted(frame.assign(copies=COPIES), "delayed", "copies")
+    assert np.array_equal(unnamed.predict_proba(frame), named.predict_proba(frame))
+    scores = [
+        evaluation(m, open_table(frame.assign(**{w: COPIES})), w, None).scores(np.ones(2))
+        for m, w in ((unnamed, ""), (named, "copies"))
+    ]
+    assert scores[0] == scores[1]
 
 
 def test_columns_of_weights_that_are_none(frame, tmp_path):

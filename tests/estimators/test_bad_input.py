@@ -68,7 +68,8 @@ class TestIsRefusedBeforeWorkStarts:
             GFITCClassifier().fit((rows for rows in [X, X]), LABELS)
 
     @pytest.mark.parametrize(
-        ("value", "word"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")]
+        ("value", "word"),
+        [(np.nan, "X contains NaN; use TableClassifier"), (np.inf, "infinity"), (-np.inf, "infinity")],
     )
     def test_entries_that_are_not_numbers(self, value, word):
         bad = X.copy()
@@ -259,7 +260,7 @@ class TestAtPrediction:
             (np.ones((3, 5)), "features"),
             (np.ones((3, 1)), "features"),
             (np.ones(2), "1D|2D"),
-            (np.array([[np.nan, 0.0]]), "NaN"),
+            (np.array([[np.nan, 0.0]]), "NaN; use TableClassifier"),
             (np.array([[np.inf, 0.0]]), "infinity"),
             (np.empty((0, 2)), "0 sample"),
         ):

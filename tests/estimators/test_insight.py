@@ -80,6 +80,8 @@ def test_three_classes(method):
     assert np.median(fit.ood_score(X)) < 0.2
     assert_allclose(fit.ood_score(FAR), 1.0, atol=1e-9)
     assert fit.relevance_["x0"].lower > 0.5  # the classes are stripes of the first feature
+    with pytest.raises(ValueError, match="no feature 'x9'; there are 'x0', 'x1'"):
+        fit.relevance_["x9"]
     assert_allclose(fit.relevance_.value.sum(), 1.0)
 
 

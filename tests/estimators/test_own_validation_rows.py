@@ -142,7 +142,7 @@ def test_a_checkpoint_is_not_that_of_other_validation_rows(tmp_path, monkeypatch
         ({"sample_weight_val": np.ones(3)}, "^sample_weight_val without X_val and y_val; pass both"),
         ({"X_val": X_VAL[:, :1], "y_val": Y_VAL}, "X_val or y_val: X has 1 features"),
         ({"X_val": X_VAL[1:], "y_val": Y_VAL}, "X_val or y_val: .*inconsistent numbers of samples"),
-        ({"X_val": np.full((2, 2), np.nan), "y_val": [0, 1]}, "X_val or y_val: Input X contains NaN"),
+        ({"X_val": np.full((2, 2), np.nan), "y_val": [0, 1]}, "X_val or y_val: X contains NaN"),
         ({"X_val": X_VAL, "y_val": Y_VAL + 1}, "y_val has the label 2, but the classes of y are"),
         (
             {"X_val": X_VAL, "y_val": Y_VAL, "sample_weight_val": np.ones(3)},

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
 
 import cavity
 from cavity import SEPClassifier
@@ -51,6 +52,36 @@ def test_all_its_answers_agree_with_those_of_the_classifier_inside(model):
         model.latent_mean_and_variance(NEW), inside.latent_mean_and_variance(X), strict=True
     ):
         assert np.array_equal(ours, theirs)
+
+
+def test_a_score_counts_the_labels_that_are_predicted(tmp_path, model):
+    frame = NEW.assign(copies=np.arange(200.0) % 3)
+    right = model.predict(NEW) == NEW["delayed"]
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    for X in (frame, tmp_path / "new.csv"):
+        with pytest.warns(UserWarning, match="does not know and ignores: 'copies'"):
+            assert model.score(X) == model.score(X, "delayed") == pytest.approx(right.mean())
+        weighted = np.average(right, weights=frame["copies"])
+        assert model.score(X, "delayed", "copies") == pytest.approx(weighted)
+    X = NEW.drop(columns="delayed")
+    assert model.score(X, NEW["delayed"], frame["copies"]) == pytest.approx(weighted)
+    other = NEW.assign(delayed=np.where(right, NEW["delayed"], "perhaps"))
+    assert model.score(other) == pytest.approx(right.mean())
+    assert model.score(NEW.assign(delayed=NEW["delayed"].where(right, None))) == 1.0
+    with pytest.raises(SourceError, match="no row has a label"):
+        model.score(NEW.assign(delayed=None))
+
+
+def test_labels_with_blanks_are_predicted_as_they_are(model):
+    frame = flights()
+    frame["delayed"] = " " + frame["delayed"]
+    spoilt = frame.assign(delayed=frame["delayed"].where(np.arange(len(frame)) % 7 > 0, "no\t"))
+    X, wanted = NEW.drop(columns="delayed"), NEW["delayed"]
+    for table in (frame, spoilt):
+        other = small().fit(table, "delayed")
+        assert other.classes_.tolist() == [" no", " yes"]
+        assert other.score(X, wanted) == other.score(X, " " + wanted) > 0.8
+        assert other.score(X, " " + wanted + " ") == (other.predict(X) == " " + wanted).mean()
 
 
 def test_labels_may_be_given_instead_of_a_column(model):
@@ -154,6 +185,16 @@ def test_rows_without_a_target_are_left_out():
     fitted = small().fit(frame, "delayed")
     assert fitted.labels_.counts.sum() == 140
     assert "10 rows without a target" in fitted.notes_[-1]
+
+
+@pytest.mark.parametrize("missing", [np.nan, float("nan"), None, pd.NA])
+def test_lists_of_labels_may_have_missing_ones(missing):
+    frame = flights()
+    labels = [missing if i % 9 == 0 else word for i, word in enumerate(frame["delayed"])]
+    for y in (labels, tuple(labels), pd.Series(labels, dtype=object)):
+        found = small().fit(frame.drop(columns="delayed"), y)
+        assert found.classes_.tolist() == ["no", "yes"]
+        assert found.labels_.missing == -(-len(frame) // 9)
 
 
 def test_new_columns_are_ignored_with_a_warning_and_old_ones_silently(model):
@@ -281,6 +322,39 @@ def test_parameters_are_cloned_with_the_classifier_inside():
     assert twin.set_params(estimator__n_inducing=4).estimator.n_inducing == 4
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"categorical_features": None},
+            "categorical_features=None is not possible; .* names of columns",
+        ),
+        ({"categorical_features": [2]}, r"categorical_features=\[2\] is not possible"),
+        ({"drop_features": "hour"}, "drop_features='hour' is not possible; it must be a list"),
+        ({"estimator": LogisticRegression()}, "LogisticRegression.* is not a classifier of cavity"),
+        ({"estimator": SEPClassifier}, "is not a classifier of cavity; pass one, such as SEPClassifier"),
+        ({"estimator": SEPClassifier(class_weight=["yes", "no"])}, "class_weight=.* is not possible"),
+        ({"estimator": SEPClassifier(class_weight=5)}, "class_weight=5 is not possible"),
+        ({"estimator": SEPClassifier(leaves=3.7)}, "leaves=3.7 is not possible"),
+        ({"estimator": SEPClassifier(n_inducing=0)}, "n_inducing=0 is not possible"),
+        ({"estimator": SEPClassifier(warm_start=True)}, "warm_start=True is not for .* partial_fit"),
+    ],
+)
+def test_parameters_are_checked_before_anything_is_read(options, words):
+    model = TableClassifier(**options)
+    for fit in (model.fit, model.partial_fit):
+        with pytest.raises((TypeError, ValueError), match=words):
+            fit("there is no such file.csv", "late")
+
+
+def test_a_target_is_named_by_its_name_also_in_a_numbered_frame():
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)))
+    frame[2] = (frame[0] > 0).astype(int)
+    with pytest.raises(SourceError, match=r"y=2 is neither .* has the columns 'x0', 'x1', 'x2'"):
+        small().fit(frame, 2)
+    assert small().fit(frame, "x2").columns_ == ["x0", "x1"]
+
+
 def test_a_target_of_lists_is_refused():
     with pytest.raises(SourceError, match=r"the target 'late' is list<.*; classes are"):
         small().fit(pa.table({"hour": [1, 2], "late": [[0], [1]]}), "late")
@@ -357,7 +431,8 @@ def test_columns_that_change_their_kind_in_a_later_chunk_are_read_again(tmp_path
 
 def test_a_file_of_another_dialect_is_the_same_table(tmp_path, model):
     def written(frame, name):
-        words = frame.assign(date=frame["date"].dt.strftime("%d.%m.%Y"), delayed=frame["delayed"] + " ")
+        padded = frame["delayed"].where(frame.index % 7 > 0, frame["delayed"] + " ")
+        words = frame.assign(date=frame["date"].dt.strftime("%d.%m.%Y"), delayed=padded)
         words["distance"] = [
             f"{x:,.3f} €".translate(str.maketrans(".,", ",.")) for x in frame["distance"]
         ]
@@ -380,5 +455,5 @@ def test_a_file_of_another_dialect_is_the_same_table(tmp_path, model):
     [batch] = predictions(text, open_table(one, sep=":"))
     assert batch.column("probability_yes")[0].as_py() == pytest.approx(wanted[0, 1], abs=1e-6)
     notes = " ".join(text.notes_)
-    for word in ("numbers the rows", "'-'", "€", "the day first", "blanks at the ends of labels"):
+    for word in ("numbers the rows", "'-'", "€", "the day first", "differ by blanks"):
         assert word in notes

@@ -200,6 +200,34 @@ def test_predictions_of_files_folders_and_arrow(model, tmp_path, name, monkeypat
     assert model.predict_uncertainty(path).total.shape == (60,)
 
 
+def test_rows_and_lists_of_files_are_tables(model, tmp_path):
+    wanted = model.predict_proba(NEW)
+    rows = NEW.astype(object).where(NEW.notna(), None).to_dict("records")
+    assert_allclose(model.predict_proba(rows), wanted, rtol=1e-5)
+    paths = [tmp_path / "a.parquet", str(tmp_path / "b.parquet")]
+    NEW[:20].to_parquet(paths[0])
+    NEW[20:].to_parquet(paths[1])
+    assert_allclose(model.predict_proba(paths), wanted, rtol=1e-5)
+    assert small().fit(paths, "delayed").labels_.counts.sum() == len(NEW)
+    with pytest.raises(TypeError, match=r"a\.parquet and 1 more; partial_fit takes the rows of a chunk"):
+        small().partial_fit(paths, "delayed")
+    for one in (NEW.iloc[0], NEW["hour"]):
+        with pytest.raises(TypeError, match="a Series is not a table"):
+            model.predict(one)
+
+
+def test_cells_that_cannot_be_read_are_warned_of_in_frames_as_in_files(model, tmp_path):
+    frame = NEW.assign(hour=["seven", *NEW["hour"][1:].astype(str)])
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    for method in (model.predict_proba, model.transform, model.score):
+        for X, name in ((frame, "the data frame"), (tmp_path / "new.csv", "new.csv")):
+            with pytest.warns(UserWarning, match=f"{name}: column 'hour' should be numeric.*seven"):
+                method(X)
+    missing = frame.assign(hour=[None, *frame["hour"][1:]], carrier="ZZ")  # a level is no such cell
+    assert len(model.predict_proba(missing)) == len(missing)
+    assert model.score(missing) > 0.5
+
+
 def test_unseen_categories_of_files_are_warned_of(model, tmp_path):
     NEW.assign(carrier="ZZ").to_csv(tmp_path / "t.csv", index=False)
     with pytest.warns(UserWarning, match="'ZZ'"):

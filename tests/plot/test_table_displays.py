@@ -124,6 +124,14 @@ def test_rows_without_a_label_do_not_count_for_calibration(model, ax):
     assert whole.bins.count.sum() == 300
 
 
+def test_blanks_at_the_ends_of_labels_do_not_count_for_calibration(model, ax):
+    whole = CalibrationDisplay.from_estimator(model, FRAME, "delayed", ax=ax)
+    padded = FRAME.assign(delayed=FRAME["delayed"] + " ")
+    for X, y in ((padded, "delayed"), (FRAME, padded["delayed"])):
+        other = CalibrationDisplay.from_estimator(model, X, y, ax=ax)
+        assert np.array_equal(other.bins.frequency, whole.bins.frequency)
+
+
 def test_numbers_and_dates_in_text_have_the_effects_of_what_they_mean():
     def as_people_write(frame):
         hours = frame["hour"].map("{:.2f}".format).str.replace(".", ",").replace("nan", "n/a")

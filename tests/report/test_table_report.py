@@ -131,6 +131,13 @@ def test_rows_without_a_label_are_left_out(model, tmp_path):
     assert "Judged on 73" in report(model, tmp_path, frame)
 
 
+def test_blanks_at_the_ends_of_labels_do_not_count(model, tmp_path):
+    rows = NEW.drop(columns="delayed")
+    assert report(model, tmp_path, rows, NEW["delayed"] + " ") == report(
+        model, tmp_path, rows, NEW["delayed"]
+    )
+
+
 def test_ids_may_be_chosen(model, tmp_path):
     page = report(model, tmp_path, NEW, ids=["date", "flight_id"])
     header = re.search(r"<thead>.*?</thead>", part(page, "surprising"))[0]

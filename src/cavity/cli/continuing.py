@@ -20,10 +20,10 @@ from cavity.cli.io import checked_output, loaded_model, opened_table, print_json
 from cavity.cli.options import Deciding, FitRequest, Reading
 from cavity.cli.predict import check_weight, scores_of
 from cavity.cli.progress import Watcher, progress_shown
-from cavity.data.encoded import encoded_rows
+from cavity.data.source import RawRows
 from cavity.data.table import Table
 from cavity.estimators.table import TableClassifier
-from cavity.estimators.table_prediction import warn_of_new_columns
+from cavity.estimators.table_prediction import encoded_chunks, warn_of_new_columns
 from cavity.estimators.table_stream import absorb_rows
 from cavity.gp.metrics import ScoreSums
 
@@ -77,12 +77,15 @@ def _learn(model: TableClassifier, table: Table, weight: str | None, watcher: Wa
     labels = model.labels_
     sums, n_learned = ScoreSums(len(labels.values), decision_of(Deciding(), labels)), 0
     try:
-        for rows in encoded_rows(table, model.preprocessor_.reading(table), labels, weight):
-            if not len(rows.X):
+        for chunk in encoded_chunks(model.preprocessor_, table, [labels.target], weight):
+            codes = labels.codes(chunk.rows.column(labels.target))
+            known = codes >= 0
+            if not known.any():
                 continue
+            rows = RawRows(chunk.features, codes, chunk.weights).take(known)
             with model.compute_context() as threads:
-                _, _, log_proba = model.moments_and_log_proba(rows.X, threads)
-            absorb_rows(model, rows)
+                _, _, log_proba = model.moments_and_log_proba(rows.X, threads, chunk.numbers[known])
+            absorb_rows(model, rows, weight)
             sums.add(log_proba, rows.labels, rows.weight)
             n_learned += len(rows.X)
             watcher.rows(n_learned, table.n_rows)

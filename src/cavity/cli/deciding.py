@@ -32,14 +32,14 @@ def decision_of(options: Deciding, labels: Classes) -> Decision:
 
 def positive_code(name: str | None, labels: Classes) -> int | None:
     """Code of the positive class: that with this name or, without one, as usual; None if of many."""
-    words = [str(value) for value in labels.values.tolist()]
+    words = [str(value).strip() for value in labels.values.tolist()]
     if name is None:
         return positive_class(labels.values, labels.counts) if len(words) == 2 else None
     if len(words) > 2:
         raise CommandError(f"--positive is for two classes, and there are {len(words)}; leave it out")
-    if name not in words:
+    if name.strip() not in words:
         raise CommandError(f"--positive {name!r} is not a class{suggestion(name, words)}")
-    return words.index(name)
+    return words.index(name.strip())
 
 
 def parsed_costs(given: list[str], words: list[str]) -> Array:

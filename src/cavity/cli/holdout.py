@@ -19,7 +19,7 @@ from cavity.data.table import Table
 from cavity.errors import SourceError
 from cavity.estimators.table import TableClassifier
 from cavity.gp.metrics import ScoreSums
-from cavity.typing import JsonObject
+from cavity.typing import IntArray, JsonObject
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,16 +45,18 @@ class HashedRows(Table):
 
     def chunks(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Record batches of the rows of this part."""
+        return (chunk for _, chunk in self.numbered(columns))
+
+    def numbered(self, columns: Sequence[str]) -> Iterator[tuple[IntArray, pa.RecordBatch]]:
+        """The same with the numbers [t] of the rows in the whole table."""
         pa, _ = import_arrow()
-        first, found, (low, high) = 0, False, self._span
-        for chunk in self._table.chunks(columns):
-            numbers = np.arange(first, first + chunk.num_rows)
-            first += chunk.num_rows
+        found, (low, high) = False, self._span
+        for numbers, chunk in self._table.numbered(columns):
             place = row_hash(numbers, self._seed) / 2.0**64
             chosen = ((place >= low) & (place < high)) == self._inside
             if chosen.any():
                 found = True
-                yield chunk.filter(pa.array(chosen))
+                yield numbers[chosen], chunk.filter(pa.array(chosen))
         if not found:
             raise SourceError(f"{self.name} has too few rows to hold a part of them out")
 

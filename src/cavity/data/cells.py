@@ -258,10 +258,12 @@ def words_and_counts(cells: pa.Array) -> tuple[pa.Array, IntArray]:
 
 def cast(cells: pa.Array, kind: pa.DataType) -> pa.Array | None:
     """The cells as Arrow reads them, or None if it cannot read one of them."""
-    arrow, _ = import_arrow()
+    arrow, pc = import_arrow()
     try:
         for n in (_FIRST_LOOK, len(cells)):  # Arrow words an error for each cell that it cannot read
             found = cells.slice(0, n).cast(kind)
-        return found
     except arrow.ArrowException:
         return None
+    # As whole numbers, and only as these, Arrow also reads 0x1f, which is rather a name.
+    is_whole = arrow.types.is_integer(kind)
+    return None if is_whole and pc.any(pc.match_substring_regex(cells, "[xX]")).as_py() else found

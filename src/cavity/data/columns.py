@@ -36,7 +36,7 @@ def kind_of_type(kind: pa.DataType) -> str | None:
     pa, _ = import_arrow()
     is_a = pa.types
     if is_a.is_dictionary(kind):
-        return CATEGORICAL
+        return None if kind_of_type(kind.value_type) is None else CATEGORICAL
     if is_a.is_boolean(kind):
         return BOOLEAN
     if (
@@ -107,23 +107,33 @@ def text_of(array: pa.Array) -> pa.Array | None:
     return array if array.type == pa.string() else array.cast(pa.string())
 
 
+_WHOLE = r"^([+-]?[0-9]+)\.0$"
+"""A whole number with a decimal, as a regular expression."""
+
+
 def words_of(array: pa.Array, column: str, missing: Sequence[str] = ()) -> pa.DictionaryArray:
     """The cells of a column as words with a dictionary, null where a word stands for a missing value.
 
+    A whole number is written without decimals: codes become 2.0 in files where some of them are missing.
+
     >>> import pyarrow
-    >>> words_of(pyarrow.array(["red", "?", None, "red"]), "colour", ["?"]).to_pylist()
-    ['red', None, None, 'red']
+    >>> words_of(pyarrow.array(["red", "?", None, "2.0"]), "colour", ["?"]).to_pylist()
+    ['red', None, None, '2']
     """
     pa, pc = import_arrow()
     words = coerced(array, CATEGORICAL, column)
     encoded = words if pa.types.is_dictionary(words.type) else words.dictionary_encode()
     stands = pc.is_in(encoded.dictionary, value_set=pa.array(missing, pa.string()))
-    if not pc.any(stands).as_py():
-        return encoded
-    indices = pc.if_else(
-        stands.take(encoded.indices), pa.scalar(None, encoded.indices.type), encoded.indices
-    )
-    return pa.DictionaryArray.from_arrays(indices, encoded.dictionary)
+    if pc.any(stands).as_py():
+        indices = pc.if_else(
+            stands.take(encoded.indices), pa.scalar(None, encoded.indices.type), encoded.indices
+        )
+        encoded = pa.DictionaryArray.from_arrays(indices, encoded.dictionary)
+    if pc.any(pc.match_substring_regex(encoded.dictionary, _WHOLE)).as_py():
+        shorter = pc.replace_substring_regex(encoded.dictionary, _WHOLE, r"\1")
+        encoded = pa.DictionaryArray.from_arrays(encoded.indices, shorter)
+        encoded = encoded.dictionary_decode().dictionary_encode()  # two words may have become one
+    return encoded
 
 
 def coerced(array: pa.Array, kind: str, column: str) -> pa.Array:

@@ -99,6 +99,7 @@ class TextTally:
         words = cells.trimmed(words)
         is_number = np.zeros(len(words), bool)
         missing: np.typing.NDArray[np.bool_] | None = None
+        numbers: dict[str, np.typing.NDArray[np.bool_]] = {}
         for sign in sorted(self.numbers, key=lambda sign: -self.numbers[sign]):
             if missing is not None and (is_number | missing).all():
                 doubtful = self._is_doubtful(words.filter(pa.array(is_number)), sign)
@@ -106,7 +107,7 @@ class TextTally:
                     continue
             found = _mask(cells.are_numbers(words, sign))
             self.numbers[sign] += int(counts[found].sum())
-            is_number = is_number | found
+            is_number, numbers[sign] = is_number | found, found
             if f"decorated {sign}" not in self._examples:
                 plain = _mask(cells.are_plain(words)) & (sign == POINT)
                 self._keep(f"decorated {sign}", words, found & ~plain)
@@ -117,7 +118,8 @@ class TextTally:
         missing &= ~is_number
         self.placeholders += int(counts[missing].sum())
         self._keep("placeholder", words, missing)
-        self._keep("no number", words, ~(is_number | missing))
+        for sign, found in numbers.items():
+            self._keep(f"no number {sign}", words, ~(found | missing))
         is_truth = np.zeros(len(words), bool)
         if self._may_be_truths(words.filter(pa.array(~missing))):
             is_truth = _mask(cells.truths_of(words).is_valid())
@@ -196,11 +198,12 @@ class TextTally:
             such = f", such as {shown(example)}," if example else ""
             notes.append(f"{column!r} is text{such} and is read as {_WHAT[form.kind]}")
         if others:
-            wrong = self._examples.get("no date" if form.kind == DATE else "no number")
-            example = self._examples.get("placeholder", "") if wrong is None else wrong
+            wrong = {NUMERIC: f"no number {form.decimal}", DATE: "no date"}.get(form.kind, "")
+            other = self._examples.get(wrong, self._examples.get("placeholder"))
             cell = "1 cell is none" if others == 1 else f"{others:,} cells are none"
+            such = "" if other is None else f" (such as {shown(other)})"
             notes.append(
-                f"{column!r} holds {_WHAT[form.kind]}: {cell} (such as {shown(example)}) and "
+                f"{column!r} holds {_WHAT[form.kind]}: {cell}{such} and "
                 f"count{'s' if others == 1 else ''} as missing"
             )
         return notes

@@ -6,38 +6,51 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cavity.data.columns import NUMERIC, coerced
 from cavity.data.labels import Classes
 from cavity.data.parts import import_arrow
 from cavity.data.table import Table
-from cavity.data.weights import check_weights
+from cavity.data.weights import check_weights, name_of_weight
 from cavity.typing import Array, IntArray
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def weighted_rows(chunk: pa.RecordBatch, weight: str | None) -> tuple[pa.RecordBatch, Array | None]:
-    """The rows of a record batch whose weight is positive, and their weights [t].
+class WeightedRows(NamedTuple):
+    """The t rows of a record batch whose weight is positive."""
+
+    batch: pa.RecordBatch
+    weight: Array | None
+    """[t], or None if every row counts once."""
+    kept: NDArray[np.bool_] | slice
+    """Which rows of the record batch these are."""
+
+
+def weighted_rows(chunk: pa.RecordBatch, weight: str | None) -> WeightedRows:
+    """The rows of a record batch whose weight is positive, and their weights.
 
     weight: name of the column of weights; None keeps all rows. Rows of weight 0 are left out before
     anything is learned, so that nothing depends on them.
 
     >>> import pyarrow
     >>> chunk = pyarrow.RecordBatch.from_pydict({"age": [31, 47, 52], "copies": [2, 0, 1]})
-    >>> rows, weights = weighted_rows(chunk, "copies")
-    >>> rows.column("age").to_pylist(), weights.tolist()
-    ([31, 52], [2.0, 1.0])
+    >>> rows, weights, kept = weighted_rows(chunk, "copies")
+    >>> rows.column("age").to_pylist(), weights.tolist(), kept.tolist()
+    ([31, 52], [2.0, 1.0], [True, False, True])
     """
     if weight is None:
-        return chunk, None
+        return WeightedRows(chunk, None, slice(None))
     pa, _ = import_arrow()
     values = coerced(chunk.column(weight), NUMERIC, weight)
     weights = values.to_numpy(zero_copy_only=False).astype(np.float64)
-    check_weights(weights, f"the weight {weight!r}", numbered=False)
+    check_weights(weights, name_of_weight(weight), numbered=False)
     counts = weights > 0.0
-    return (chunk, weights) if counts.all() else (chunk.filter(pa.array(counts)), weights[counts])
+    if counts.all():
+        return WeightedRows(chunk, weights, slice(None))
+    return WeightedRows(chunk.filter(pa.array(counts)), weights[counts], counts)
 
 
 def numbered_chunks(
@@ -48,14 +61,9 @@ def numbered_chunks(
     Besides, the weights [t], if there is a column of them, the numbers [t] of the rows in the table, and
     how many rows were read.
     """
-    pa, _ = import_arrow()
-    first = 0
-    for chunk in table.chunks(columns):
-        numbers = pa.array(np.arange(first, first + chunk.num_rows))
-        first += chunk.num_rows
-        rows, weights = weighted_rows(chunk.append_column("", numbers), weight)
-        places = rows.columns[-1].to_numpy()  # not by its name, which columns of the table may have
-        yield rows.select(list(range(len(columns)))), weights, places, chunk.num_rows
+    for numbers, chunk in table.numbered(columns):
+        rows, weights, kept = weighted_rows(chunk, weight)
+        yield rows, weights, numbers[kept], chunk.num_rows
 
 
 def numbers_of_labelled_rows(
@@ -104,7 +112,7 @@ def labelled_rows(
     read = [*columns, classes.target, *([] if weight is None else [weight])]
     read = list(dict.fromkeys(read))  # weights of validation rows may be a column that is used
     for whole in table.chunks(read):
-        chunk, weights = weighted_rows(whole, weight)
+        chunk, weights, _ = weighted_rows(whole, weight)
         codes = classes.codes(chunk.column(classes.target))
         known = codes >= 0
         if not known.all():

@@ -63,16 +63,20 @@ def n_latents(n_classes: int) -> int:
 
 
 def whole_labels(labels: InputLabels) -> InputLabels:
-    r"""The labels; a list with text that ends with a NUL as an array of objects.
+    r"""The labels; a list as an array of objects if an array of text would change some of them.
 
-    NumPy's arrays of text drop NULs at the end, so that two classes could become one.
+    NumPy's arrays of text drop NULs at the end, so that two classes could become one, and make words of
+    numbers, so that NaN would be a class.
 
     >>> whole_labels(["a", "a\0"])
     array(['a', 'a\x00'], dtype=object)
+    >>> whole_labels(["a", float("nan")])
+    array(['a', nan], dtype=object)
     """
-    if isinstance(labels, (list, tuple)) and any(
-        isinstance(label, str) and label.endswith("\0") for label in labels
-    ):
+    if not isinstance(labels, (list, tuple)):
+        return labels
+    words = [isinstance(label, str) for label in labels]
+    if any(words) and (not all(words) or any(label.endswith("\0") for label in labels)):
         return np.array(labels, dtype=object)
     return labels
 
@@ -199,23 +203,45 @@ class Classes:
         """The type of the codes."""
         return code_type(len(self.values))
 
-    def codes(self, array: pa.Array) -> IntArray:
-        """Codes [t] of an Arrow array, −1 where the label is missing."""
+    def codes(self, array: pa.Array, unknown: int | None = None) -> IntArray:
+        """Codes [t] of an Arrow array, −1 where the label is missing.
+
+        A label that is no class may differ from one by blanks at its ends alone. unknown: the code of
+        all other labels; None raises.
+        """
         values, positions = _distinct(array)
-        code_of = {_text(value): code for code, value in enumerate(self.values.tolist())}
+        words = [_text(value) for value in self.values.tolist()]
+        code_of = {word.strip(): code for code, word in enumerate(words)}
+        code_of |= {word: code for code, word in enumerate(words)}
         lookup = np.full(len(values), -1)
         for i in np.unique(positions):  # a dictionary may list values that do not occur
             value = self._read(values[i])
-            if value is not None and _text(value) not in code_of:
+            if value is None:
+                continue
+            code = code_of.get(_text(value), code_of.get(_text(value).strip(), unknown))
+            if code is None:
                 raise SourceError(
                     f"the target {self.target!r} has the value {value!r}, which is not among the "
                     f"classes that the model knows: {listed([str(known) for known in self.values])}"
                 )
-            lookup[i] = -1 if value is None else code_of[_text(value)]
+            lookup[i] = code
         return np.asarray(lookup[positions], dtype=self.code_type)
 
+    def spelled(self, labels: AnyArray) -> AnyArray:
+        """Labels [n] in the spelling of the classes; those that are no class stay as they are."""
+        if labels.dtype.kind not in "OUT":
+            return labels
+        pa, _ = import_arrow()
+        try:
+            codes = self.codes(pa.array(labels.tolist(), from_pandas=True), unknown=-1)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return labels  # of several kinds
+        found = labels.astype(object)
+        found[codes >= 0] = self.values[codes[codes >= 0]]
+        return np.asarray(whole_labels(found.tolist()))
+
     def _read(self, value: object) -> object:
-        """A label as training read it: text without blanks at its ends, or the number that it is."""
+        """A label as training read it: words of a text file as the numbers or truth values they are."""
         if not isinstance(value, str):
             return value
         word = value.strip()
@@ -224,7 +250,7 @@ class Classes:
         if self.values.dtype.kind in "iu":
             number = _number(word)
             return word or None if number is None else number
-        return None if not word and "" not in self.values else word
+        return None if not word and "" not in self.values else value
 
 
 class LabelScan:
@@ -325,7 +351,9 @@ class LabelScan:
 
 
 class TableLabelScan(LabelScan):
-    """Finds the classes of a table: blanks at the ends of labels do not count.
+    """Finds the classes of a table. Labels that differ by blanks at their ends alone are one class.
+
+    The class is their commonest spelling, so that predictions equal the user's labels.
 
     is_typed: whether the table holds numbers and truth values as such; otherwise, labels that all are
     numbers or truth values are found in the end, from the different labels.
@@ -333,40 +361,67 @@ class TableLabelScan(LabelScan):
 
     def __init__(self, target: str, table: str | None, is_typed: bool) -> None:
         super().__init__(target, table)
-        self.padded: str | None = None
-        """A label that had blanks."""
         self._is_typed = is_typed
 
+    def add(self, array: pa.Array, weights: Array | None = None, place: object = None) -> IntArray:
+        """Count the next labels [t]; returns the same code for all spellings of a label."""
+        codes = super().add(array, weights, place)
+        code_of: dict[Label, int] = {}
+        first = [code_of.setdefault(_stripped(value), code) for value, code in self._code_of.items()]
+        return np.asarray([*first, -1], dtype=codes.dtype)[codes]
+
+    @property
+    def spellings(self) -> tuple[Label, Label] | None:
+        """Two labels that differ by blanks alone, if there are any."""
+        found: dict[Label, Label] = {}
+        for value in self._code_of:
+            if found.setdefault(_stripped(value), value) != value:
+                return found[_stripped(value)], value
+        return None
+
     def _code(self, value: object, where: str) -> int:
-        if isinstance(value, str):
-            word = value.strip()
-            if not word and not self._is_typed:
-                return -1
-            if word != value:
-                self.padded = self.padded or value
-            value = word
+        if isinstance(value, str) and not self._is_typed and not value.strip():
+            return -1
         return super()._code(value, where)
 
     def finish(self) -> Classes:
         """The classes, sorted; words of a text file as the numbers or truth values that they are."""
-        if not self._is_typed:
-            self._read_words()
+        self._recode(self._meant())
         return super().finish()
 
-    def _read_words(self) -> None:
-        words = [word for word in self._code_of if isinstance(word, str)]
-        for read in (_number, _truth):
-            values = [read(word) for word in words]
-            if words and None not in values:
-                break
-        else:
-            return
-        counts, totals, codes = self._counts, self._totals, self._code_of
+    def _meant(self) -> Sequence[Label | float]:
+        """What the labels mean that were found, in the order of their codes."""
+        labels = list(self._code_of)
+        words = [label.strip() for label in labels if isinstance(label, str)]
+        if words and not self._is_typed:
+            for read in (_number, _truth):
+                values = [value for word in words if (value := read(word)) is not None]
+                if len(values) == len(words):
+                    return values
+        commonest: dict[Label, Label] = {}
+        for _, label in sorted(zip(self._totals, labels, strict=True), key=_rank):
+            commonest.setdefault(_stripped(label), label)
+        return [commonest[_stripped(label)] for label in labels]
+
+    def _recode(self, values: Sequence[Label | float]) -> None:
+        """Take other values [c] for the labels with the codes 0 … c − 1; equal ones become one."""
+        counts, totals = self._counts, self._totals
         self._code_of = {}
-        into = [LabelScan._code(self, value, self._where()) for value in values]
-        old = [codes[word] for word in words]
-        self._counts = np.bincount(into, counts[old]).astype(np.int64)
-        self._totals = np.bincount(into, totals[old])
+        into = [super(TableLabelScan, self)._code(value, self._where()) for value in values]
+        n = len(self._code_of)
+        self._counts = np.bincount(into, counts, minlength=n).astype(np.int64)
+        self._totals = np.bincount(into, totals, minlength=n)
+
+
+def _rank(spelling: tuple[float, Label]) -> tuple[float, int]:
+    """Where a label with its total weight comes, the commonest first, and of equal ones the shortest."""
+    total, label = spelling
+    return -total, len(str(label))
+
+
+def _stripped(label: Label) -> Label:
+    """A label without blanks at its ends, if it is a word."""
+    return label.strip() if isinstance(label, str) else label
 
 
 def _number(word: str) -> int | float | None:

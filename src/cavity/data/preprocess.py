@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -27,13 +27,14 @@ from cavity.data.columns import (
 )
 from cavity.data.effects import Codes, EffectEncoder, effects_as_state, effects_from_state
 from cavity.data.forms import TextTally, forms_of
+from cavity.data.frames import as_arrow
 from cavity.data.labelled import weighted_rows
 from cavity.data.labels import LabelScan, TableLabelScan
 from cavity.data.leaks import LabelledSample
 from cavity.data.parts import import_arrow
 from cavity.data.scans import ColumnDecision, ColumnScan, scan_of
-from cavity.data.table import FrameTable, Table, as_arrow, open_table
-from cavity.data.weights import check_total_weight
+from cavity.data.table import FrameTable, Table, open_table
+from cavity.data.weights import check_total_weight, name_of_weight
 from cavity.errors import SourceError, warn_user
 from cavity.text import listed, shortened, suggestion
 from cavity.typing import AnyArray, Array, InputRows
@@ -49,6 +50,23 @@ def warn_of_words(encoder: Encoder, words: set[str], table: str) -> None:
             f"{table}: column {encoder.column!r} should be {encoder.kind}; cells that are not count as "
             f"missing: {listed([shortened(word) for word in sorted(words)], most=5)}"
         )
+
+
+def check_names_of_columns(parameter: str, names: object) -> None:
+    """Raise if a parameter is not several names of columns.
+
+    >>> check_names_of_columns("drop_features", [2])
+    Traceback (most recent call last):
+    cavity.errors.SourceError: drop_features=[2] is not possible; it must be a list of names of columns
+    """
+    if isinstance(names, str) or not isinstance(names, Iterable) or not _are_words(names):
+        raise SourceError(
+            f"{parameter}={names!r} is not possible; it must be a list of names of columns"
+        )
+
+
+def _are_words(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def _typed(array: pa.Array, encoder: Encoder) -> pa.Array:
@@ -234,8 +252,9 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         again = [name for name in names if name in outdated]
         if again:
             scan.replace(self._scan(table, again, None, weight, scan.forms))
-        if scan.labels is not None and scan.labels.weightless and scan.labels.is_empty:
-            check_total_weight(0.0, f"the weight {weight!r}")
+        labels = scan.labels
+        if weight is not None and labels is not None and labels.weightless and labels.is_empty:
+            check_total_weight(0.0, name_of_weight(weight))
         self.notes_: list[str] = scan.notes(is_typed=table.typed)
         self._decide(
             {name: scan.columns[name].decide() for name in names if name in scan.columns}, table.name
@@ -243,9 +262,11 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         for leak in scan.sample.leaks(self.encoders_):
             self.notes_.append(leak)
             warn_user(leak)
-        if scan.labels is not None and scan.labels.padded is not None:
+        if scan.labels is not None and scan.labels.spellings is not None:
+            one, other = scan.labels.spellings
             self.notes_.append(
-                f"blanks at the ends of labels, such as {scan.labels.padded!r}, do not count"
+                "labels that differ by blanks at their ends alone, such as "
+                f"{one!r} and {other!r}, are one"
             )
         return scan.labels
 
@@ -268,12 +289,14 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         )
         scan.labels = None if target is None else TableLabelScan(target, table.name, table.typed)
         for whole in table.chunks([*names, *(name for name in (target, weight) if name is not None)]):
-            chunk, weights = weighted_rows(whole, weight)
+            chunk, weights, _ = weighted_rows(whole, weight)
             scan.add(chunk, weights, whole.num_rows - chunk.num_rows)
         return scan
 
     def candidates(self, table: Table, target: str | None, weight: str | None) -> list[str]:
         """Columns that may be learned from; raise if there are none, or the table lacks a named one."""
+        check_names_of_columns("drop_features", self.drop_features)
+        check_names_of_columns("categorical_features", self.categorical_features)
         wanted = [("target column", target), ("weight column", weight)]
         wanted += [("column to leave out,", name) for name in self.drop_features]
         wanted += [("categorical column", name) for name in self.categorical_features]

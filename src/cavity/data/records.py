@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING
 
+from cavity.data.frames import check_column_names
 from cavity.data.locations import File, RemoteFile, absolute
 from cavity.data.parts import import_arrow, one_line, with_keys
 from cavity.data.table import (
@@ -15,7 +16,6 @@ from cavity.data.table import (
     CHUNK_ROWS,
     FrameTable,
     Table,
-    check_column_names,
     unpacked_stream,
 )
 from cavity.errors import SourceError, warn_user

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cavity.data.dialect import HEAD_BYTES, MISSING_WORDS, Dialect
+from cavity.data.frames import as_arrow, check_column_names
 from cavity.data.locations import (
     EXCEL,
     FORMATS,
@@ -40,7 +40,7 @@ from cavity.data.parts import (
 )
 from cavity.errors import SourceError
 from cavity.text import listed, suggestion
-from cavity.typing import InputRows
+from cavity.typing import InputRows, IntArray
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,101 +51,6 @@ CHUNK_ROWS = 65_536
 """Rows of a table that are in memory at a time."""
 BLOCK_BYTES = 4_000_000
 """Bytes of a file of text that are parsed at a time."""
-
-
-def as_arrow(data: InputRows) -> pa.Table:
-    """A data frame (pandas, polars, Arrow or a dictionary of columns) as an Arrow table.
-
-    >>> as_arrow({"age": [31, None], "name": ["Ada", "Bob"]}).schema.names
-    ['age', 'name']
-    """
-    pa, _ = import_arrow()
-    if isinstance(data, pa.Table):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
-    is_pandas = type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
-    if is_pandas or isinstance(data, dict):
-        _check_names(list(data.columns if is_pandas else data))
-    try:
-        if isinstance(data, dict):
-            return pa.table(data)
-        if is_pandas:
-            return pa.Table.from_pandas(data, preserve_index=False)
-        if hasattr(data, "__arrow_c_stream__"):
-            return _without_views(pa.table(data))
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        mixed = _with_mixed_columns_as_text(data) if hasattr(data, "keys") else None
-        if mixed is not None:
-            return mixed
-        raise SourceError(f"the data frame cannot be read: {_reason(data, error)}") from error
-    raise TypeError(
-        f"a {type(data).__name__} is not a table; pass a data frame, an Arrow table or a dict of columns"
-    )
-
-
-def _without_views(table: pa.Table) -> pa.Table:
-    """The table with views of strings, which polars has, as strings: Arrow cannot filter views."""
-    pa, _ = import_arrow()
-    for i, field in enumerate(table.schema):
-        column = table.column(i)
-        if pa.types.is_string_view(field.type):
-            table = table.set_column(i, field.name, column.cast(pa.large_string()))
-        elif pa.types.is_dictionary(field.type) and pa.types.is_string_view(field.type.value_type):
-            chunks = [
-                pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(pa.string()))
-                for chunk in column.chunks
-            ]
-            kind = pa.dictionary(field.type.index_type, pa.string())
-            table = table.set_column(i, field.name, pa.chunked_array(chunks, kind))
-    return table
-
-
-def _check_names(names: list[object]) -> None:
-    """Raise for names of columns that are not strings, or not all different."""
-    strange = [name for name in names if not isinstance(name, str)]
-    if strange:
-        raise SourceError(
-            f"the data frame has a column named {strange[0]!r}, which is not a string; rename it, for "
-            "instance with frame.rename(columns=str)"
-        )
-    check_column_names([str(name) for name in names], "the data frame")
-
-
-def _with_mixed_columns_as_text(data: InputRows) -> pa.Table | None:
-    """The table, with columns of text among numbers or truth values as text; None if that is not all."""
-    pa, _ = import_arrow()
-    columns = {}
-    for name in data:
-        try:
-            columns[name] = pa.array(data[name], from_pandas=True)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            cells = [None if str(cell) in ("nan", "NaT", "<NA>") else cell for cell in data[name]]
-            kinds = (str, int, float, np.number, np.bool_, type(None))
-            if not all(isinstance(cell, kinds) for cell in cells) or not any(
-                isinstance(cell, str) for cell in cells
-            ):
-                return None
-            try:
-                columns[name] = pa.array([None if cell is None else str(cell) for cell in cells])
-            except ValueError:  # half of a surrogate pair is no text
-                return None
-    return pa.table(columns)
-
-
-def _reason(data: InputRows, error: Exception) -> str:
-    """Why a data frame or dictionary cannot be read: a column of it, and the kinds of its cells."""
-    pa, _ = import_arrow()
-    for name in data if hasattr(data, "keys") else ():
-        try:
-            pa.array(data[name], from_pandas=True)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as cause:
-            kinds = sorted({type(cell).__name__ for cell in data[name]})
-            return (
-                f"column {name!r} has cells of the kinds {listed(kinds)} ({one_line(cause)}); make them "
-                "all numbers of at most 64 bits, strings, truth values or dates, or drop the column"
-            )
-    return one_line(error)
 
 
 class Table(ABC):
@@ -171,6 +76,13 @@ class Table(ABC):
         Columns of text files come as strings.
         """
 
+    def numbered(self, columns: Sequence[str]) -> Iterator[tuple[IntArray, pa.RecordBatch]]:
+        """The same record batches, each with the numbers [t] that its rows have in the whole table."""
+        first = 0
+        for chunk in self.chunks(columns):
+            yield np.arange(first, first + chunk.num_rows), chunk
+            first += chunk.num_rows
+
     def require(self, name: str, role: str) -> None:
         """Raise unless the table has a column of this name; role: what errors call the column.
 
@@ -191,10 +103,11 @@ def open_table(
     encoding: str | None = None,
     na_values: Iterable[str] | None = None,
 ) -> Table:
-    """The table that a path, URL, pattern or data frame means.
+    """The table that a path, URL, pattern, list of these, or data frame means.
 
     A path, URL or pattern is that of a CSV, TSV, JSON lines, Parquet or Feather file, or of a folder of
     files of one of these formats, which are read in the order of their names; or that of one Excel file.
+    The files of a list are read in its order.
     Text files and JSON lines may be compressed (.csv.gz). The keys of a hive folder
     (``year=2013/part-0.parquet``) are columns.
 
@@ -211,10 +124,18 @@ def open_table(
     ['age', 'late']
     """
     dialect = Dialect(sep, decimal, encoding, None if na_values is None else tuple(na_values))
-    if isinstance(data, Table) or not isinstance(data, (str, os.PathLike)):
+    if not is_paths(data):
         dialect.refuse("a data frame or table")
         return data if isinstance(data, Table) else FrameTable(data)
-    name, files = os.fspath(data), find_files(data)
+    paths = [data] if isinstance(data, (str, os.PathLike)) else data
+    name = os.fspath(paths[0]) + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
+    places = [(path, file) for path in paths for file in find_files(path)]
+    files = [file for _, file in places]
+    other = next((f for f in files if format_of(f.name) != format_of(files[0].name)), None)
+    if other is not None:
+        raise SourceError(
+            f"{name}: {other} has another format than {files[0]}; pass files of one format"
+        )
     if format_of(files[0].name) is None:
         raise SourceError(
             f"{name}: its name does not say what it is; {', '.join((*FORMATS, EXCEL))} files can be "
@@ -222,7 +143,7 @@ def open_table(
         )
     for file in files:
         _require_bytes(file)
-    keys, kind = [hive_keys(data, file) for file in files], format_of(files[0].name)
+    keys, kind = [hive_keys(path, file) for path, file in places], format_of(files[0].name)
     if kind == TEXT:
         return TextTable(files, name, dialect, keys)
     dialect.refuse(f"{name}, which is no text")
@@ -235,6 +156,17 @@ def open_table(
             raise SourceError(f"{name}: there are {len(files)} Excel files; pass one of them")
         return excel_table(files[0], name)
     return ArrowTable(parts_of_files(files, keys), name)
+
+
+def is_paths(data: InputRows) -> bool:
+    """Whether data is a path, URL or pattern, or a list of some.
+
+    >>> is_paths("flights.csv"), is_paths(["a.csv", "b.csv"]), is_paths([["AA", "DL"]])
+    (True, True, False)
+    """
+    if isinstance(data, (list, tuple)):
+        return bool(data) and all(isinstance(path, (str, os.PathLike)) for path in data)
+    return isinstance(data, (str, os.PathLike))
 
 
 def _require_bytes(path: File) -> None:
@@ -484,15 +416,6 @@ def _as_the_first(
                 f"{path}: column {name!r} is {array.type}, but {kind} in the first file of its folder"
             ) from error
     return pa.RecordBatch.from_arrays(arrays, names=list(types))
-
-
-def check_column_names(columns: Sequence[str], name: str) -> None:
-    """Raise for a table without columns, or with several columns of the same name."""
-    repeated = sorted(column for column, count in Counter(columns).items() if count > 1)
-    if repeated:
-        raise SourceError(f"{name} has more than one column named {listed(repeated)}; rename them")
-    if not columns:
-        raise SourceError(f"{name} has no columns")
 
 
 def check_same_columns(

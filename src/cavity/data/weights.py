@@ -16,6 +16,19 @@ LEAST_TOTAL, MOST_TOTAL = 1e-100, 1e100
 """Sums of weights whose squares and reciprocals are far from the ends of the floating-point range."""
 
 
+WEIGHTS = "(weight)"
+"""Name of the column that the weights of a table become which were passed as an array."""
+
+
+def name_of_weight(column: str) -> str:
+    """What errors call the weights in a column of a table.
+
+    >>> name_of_weight("copies"), name_of_weight(WEIGHTS)
+    ("the weight 'copies'", 'sample_weight')
+    """
+    return "sample_weight" if column == WEIGHTS else f"the weight {column!r}"
+
+
 def check_weights(
     weight: Array, name: str = "sample_weight", place: object = None, *, numbered: bool = True
 ) -> None:

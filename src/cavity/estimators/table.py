@@ -28,11 +28,11 @@ from cavity.data.effect_learning import (
 )
 from cavity.data.encoded import encoded_rows, training_rows
 from cavity.data.labels import check_classes
-from cavity.data.preprocess import TablePreprocessor
+from cavity.data.preprocess import TablePreprocessor, check_names_of_columns
 from cavity.data.sampling import held_out_numbers
 from cavity.data.source import joined
 from cavity.data.table import FrameTable, Table
-from cavity.data.weights import check_total_weight, checked_class_factors
+from cavity.data.weights import check_total_weight, checked_class_factors, name_of_weight
 from cavity.errors import SourceError
 from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.gfitc import GFITCClassifier
@@ -52,7 +52,7 @@ from cavity.estimators.table_input import (
     training_table,
     validation_table,
 )
-from cavity.estimators.table_prediction import encoded_chunks, warn_of_new_columns
+from cavity.estimators.table_prediction import EncodedChunk, encoded_chunks, warn_of_new_columns
 from cavity.estimators.table_stream import absorb_chunk
 from cavity.gp.model import Model
 from cavity.gp.relevance import Relevance
@@ -91,7 +91,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
     estimator : classifier or None
         A `SEPClassifier`, `SVIClassifier` or `GFITCClassifier`; or a `DaskSEPClassifier` or
         `DaskSVIClassifier`, to fit files or a Dask data frame on a cluster. None is
-        `SEPClassifier(random_state=0)`.
+        `SEPClassifier(random_state=0)`. It has no `warm_start`: a fit learns the columns anew.
     max_categories, drop_features, categorical_features
         As in `TablePreprocessor`.
     target_encoding : "auto", False, True or "pairs"
@@ -161,7 +161,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
         y_val: InputLabels = None,
         sample_weight_val: InputWeights = None,
     ) -> TableClassifier:
-        """Fit to a table: a data frame, or the path, pattern or URL of files that `open_table` reads.
+        """Fit to a table: a data frame, or the paths, patterns or URLs of files that `open_table` reads.
 
         Data frames are those of pandas, polars, Arrow and, with a classifier of Dask as `estimator`,
         Dask. The columns of an array are x0, x1, …
@@ -176,7 +176,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
         them; they must fit into memory.
         """
         begun = time.perf_counter()
-        check_value("target_encoding", self.target_encoding, _TARGET_ENCODINGS)
+        self._check_parameters()
         check_place(self.estimator, X)
         client = self.estimator.client if fits_on_cluster(self.estimator) else None
         table, target, weight = training_table(X, y, sample_weight, client)
@@ -205,7 +205,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
         check_classes(self.labels_.values, int(self.labels_.counts.sum()), listed_by_user=True)
         if weight is not None:
             with np.errstate(over="ignore"):
-                check_total_weight(float(self.labels_.totals.sum()), f"the weight {weight!r}")
+                check_total_weight(float(self.labels_.totals.sum()), name_of_weight(weight))
         self.target_ = None if target == LABELS else target
         self.weight_ = weight
         left_out = {target, *table.columns} - set(self.preprocessor_.columns_)
@@ -260,6 +260,26 @@ class TableClassifier(TransformerMixin, GPPredictor):
             self.preprocessor_.notes_ += effect_notes(self.preprocessor_.effects_)
         self.keep(classifier)
 
+    def _check_parameters(self) -> None:
+        """Raise for parameters with impossible values, those of the classifier inside among them."""
+        check_value("target_encoding", self.target_encoding, _TARGET_ENCODINGS)
+        check_names_of_columns("drop_features", self.drop_features)
+        check_names_of_columns("categorical_features", self.categorical_features)
+        classifier = self.estimator
+        if classifier is None:
+            return
+        if not isinstance(classifier, SparseGPClassifier):
+            raise TypeError(
+                f"estimator={classifier!r:.80} is not a classifier of cavity; pass one, such as "
+                "SEPClassifier(), or None"
+            )
+        classifier._check_parameters()
+        if classifier.warm_start:
+            raise ValueError(
+                "warm_start=True is not for the estimator of TableClassifier, whose fit learns the "
+                "columns anew; leave it out, and learn more rows by partial_fit"
+            )
+
     def _new_preprocessor(self) -> TablePreprocessor:
         return TablePreprocessor(
             max_categories=self.max_categories,
@@ -304,7 +324,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
         `sample_weight` are names of columns, or arrays [n]. See `SEPClassifier.partial_fit`.
         """
         begun = time.perf_counter()
-        check_value("target_encoding", self.target_encoding, _TARGET_ENCODINGS)
+        self._check_parameters()
         with rollback_on_error(self):
             absorb_chunk(self, X, y, classes, sample_weight)
         self.note_costs(vars(self).get("fit_seconds_", 0.0) + time.perf_counter() - begun)
@@ -424,9 +444,41 @@ class TableClassifier(TransformerMixin, GPPredictor):
         table = as_table(X)
         check_width(self.preprocessor_, table)
         warn_of_new_columns(self.preprocessor_, table)
-        warns = not isinstance(table, FrameTable)
-        chunks = encoded_chunks(self.preprocessor_, table, [], warn_unseen=warns)
-        return ((chunk.features, None) for chunk in chunks)
+        return ((chunk.features, None) for chunk in self._encoded(table, []))
+
+    def _encoded(
+        self, table: Table, others: Sequence[str], weight: str | None = None
+    ) -> Iterator[EncodedChunk]:
+        """The rows of a table, with other columns of it; see `encoded_chunks`."""
+        is_file = not isinstance(table, FrameTable)
+        return encoded_chunks(self.preprocessor_, table, others, weight, warn_unseen=is_file)
+
+    def score(self, X: InputRows, y: InputLabels = None, sample_weight: InputWeights = None) -> float:
+        """The share of the rows whose label is predicted, each counted by its weight.
+
+        X, y and sample_weight are what `fit` takes; y may be left out if the target of the fit is a
+        column. Rows without a label are left out, and a label that the model does not know is wrong.
+        """
+        check_is_fitted(self)
+        if is_dask(X) and not isinstance(y, (str, type(None))):
+            return float(super().score(X, y, sample_weight))
+        labelled = training_table(X, self.target_ if y is None else y, sample_weight)
+        labelled.check_columns()
+        table, target, weight = labelled
+        check_width(self.preprocessor_, table)
+        warn_of_new_columns(self.preprocessor_, table, target, weight)
+        labels = replace(self.labels_, target=target)
+        right = total = 0.0
+        with self.compute_context() as threads:
+            for chunk in self._encoded(table, [target], weight):
+                codes = labels.codes(chunk.rows.column(target), unknown=-2)
+                _, _, log_proba = self.moments_and_log_proba(chunk.features, threads, chunk.numbers)
+                counts = np.ones(len(codes)) if chunk.weights is None else chunk.weights
+                right += float(counts[log_proba.argmax(axis=1) == codes].sum())
+                total += float(counts[codes != -1].sum())
+        if not total:
+            raise SourceError(f"{table.name}: no row has a label and a weight, so there is no score")
+        return right / total
 
     def _relevance(self, model: Model) -> Relevance:
         groups = self.preprocessor_.features_of_columns()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from copy import copy
 from numbers import Integral
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
@@ -10,14 +12,17 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import check_array, column_or_1d
 
+from cavity.data.frames import as_arrow
 from cavity.data.labelled import numbers_of_labelled_rows
 from cavity.data.labels import Classes, whole_labels
 from cavity.data.parts import import_arrow
 from cavity.data.preprocess import TablePreprocessor
-from cavity.data.table import FrameTable, Table, as_arrow, open_table
+from cavity.data.table import FrameTable, Table, open_table
+from cavity.data.weights import WEIGHTS
 from cavity.errors import SourceError
 from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.parameters import routes
+from cavity.text import listed
 from cavity.typing import InputLabels, InputRows, InputWeights
 
 if TYPE_CHECKING:
@@ -26,8 +31,8 @@ if TYPE_CHECKING:
 
     from cavity.estimators.dask import DaskClassifier
 
-LABELS, WEIGHTS = "(target)", "(weight)"
-"""Names of the columns that labels and weights get which were passed as arrays."""
+LABELS = "(target)"
+"""Name of the column that labels get which were passed as an array."""
 
 
 class ArrayTable(FrameTable):
@@ -39,7 +44,7 @@ class ArrayTable(FrameTable):
 
 
 def as_table(X: InputRows, client: Client | None = None) -> Table:
-    """The table that X means: a data frame, an array, a path or URL of files, a Dask data frame.
+    """The table that X means: a data frame, rows, an array, paths or URLs of files, a Dask data frame.
 
     The columns of an array are x0, x1, … client: the cluster of a Dask data frame; None is the default.
 
@@ -75,11 +80,15 @@ def check_place(estimator: SparseGPClassifier | None, X: InputRows) -> None:
 
 
 def is_array(X: InputRows) -> bool:
-    """Whether X has no names of columns: an array, a sparse matrix, a list, a numbered frame."""
-    if isinstance(X, (list, tuple)) or sparse.issparse(X):
+    """Whether X has no names of columns: an array, a sparse matrix, lists, a numbered frame."""
+    if isinstance(X, (list, tuple)):
+        return not X or not isinstance(X[0], (str, os.PathLike, Mapping))
+    if sparse.issparse(X):
         return True
     if hasattr(X, "columns"):  # pandas numbers columns without names
         return len(X.columns) > 0 and all(isinstance(name, Integral) for name in X.columns)
+    if type(X).__name__ == "Series":  # which as_arrow explains
+        return False
     return hasattr(X, "__array__") and not hasattr(X, "__arrow_c_stream__")
 
 
@@ -208,6 +217,11 @@ def _with_column(
     array = np.asarray(whole_labels(values))
     if array.ndim == 2 and array.shape[1] == 1:
         array = column_or_1d(array, warn=True)
+    if array.ndim == 0:
+        raise SourceError(
+            f"{what}={values!r} is neither the name of a column nor an array with a value for each row; "
+            f"{table.name} has the columns {listed(table.columns)}"
+        )
     if array.shape != (table.n_rows,):
         raise SourceError(f"{what} has shape {array.shape}, but {table.name} has {table.n_rows} rows")
     if name in table.columns:

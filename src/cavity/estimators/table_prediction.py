@@ -168,18 +168,18 @@ def encoded_chunks(
 ) -> Iterator[EncodedChunk]:
     """The rows of a table whose weight is positive, read ahead, with other columns of it.
 
-    warn_unseen: whether to warn, in the end, of categories that did not occur in training.
+    In the end, it warns of words that cannot be read and, with `warn_unseen`, of categories that did not
+    occur in training.
     """
     preprocessor = preprocessor.reading(table)
     weights = [] if weight is None else [weight]
     columns = list(dict.fromkeys([*preprocessor.columns_, *others, *weights]))
-    unseen = UnseenLevels(preprocessor)
+    unseen = UnseenLevels(preprocessor, levels=warn_unseen)
 
     def encoded() -> Iterator[EncodedChunk]:
         for rows, weights, numbers, n_read in numbered_chunks(table, columns, weight):
             typed = preprocessor.typed(rows)
-            if warn_unseen:
-                unseen.look_at(rows, typed)
+            unseen.look_at(rows, typed)
             yield EncodedChunk(preprocessor.encode(typed), rows, weights, numbers, n_read)
 
     yield from read_ahead(encoded())
@@ -232,13 +232,16 @@ _MOST_UNSEEN = 100
 
 
 class UnseenLevels:
-    """Collects values that did not occur in training, or cannot be read, for one warning a column."""
+    """Collects values that did not occur in training, or cannot be read, for one warning a column.
 
-    def __init__(self, preprocessor: TablePreprocessor) -> None:
+    levels: whether to collect categories that did not occur in training.
+    """
+
+    def __init__(self, preprocessor: TablePreprocessor, *, levels: bool = True) -> None:
         self._encoders = [
             encoder
             for encoder in preprocessor.encoders_
-            if not (isinstance(encoder, CategoricalEncoder) and encoder.has_other)
+            if not isinstance(encoder, CategoricalEncoder) or (levels and not encoder.has_other)
         ]
         self._found: dict[str, set[str]] = {}
 

@@ -18,7 +18,7 @@ from cavity.data.labelled import LabelledRows, labelled_rows
 from cavity.data.labels import Classes, LabelScan
 from cavity.data.source import RawRows, joined
 from cavity.data.table import FrameTable
-from cavity.data.weights import check_total_weight, checked_class_factors
+from cavity.data.weights import check_total_weight, checked_class_factors, name_of_weight
 from cavity.errors import SourceError
 from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.streaming import StreamingGPClassifier, check_chunk, check_stream_classes
@@ -51,7 +51,11 @@ def absorb_chunk(
     chunk = training_table(X, y, sample_weight)
     chunk.check_columns()
     table, target, weight = chunk
-    assert isinstance(table, FrameTable)
+    if not isinstance(table, FrameTable):
+        raise TypeError(
+            f"X is {table.name}; partial_fit takes the rows of a chunk: read them, or call fit, which "
+            "goes over files itself"
+        )
     first = "estimator_" not in vars(model)
     if first:
         _learn(model, table, target, weight, classes)
@@ -61,26 +65,28 @@ def absorb_chunk(
     if first and not len(rows.X):
         raise SourceError("no row of the first chunk has a target and a weight; begin with rows that do")
     if len(rows.X):
-        if rows.weight is not None:
-            with np.errstate(over="ignore"):
-                check_total_weight(float(rows.weight.sum()), f"the weight {weight!r}")
         classifier = None
         if first:
             classifier = model._new_classifier()
             take_leaves(classifier, table, replace(model.labels_, target=target), weight)
-        absorb_rows(model, rows, classes, classifier)
+        absorb_rows(model, rows, weight, classes, classifier)
 
 
 def absorb_rows(
     model: TableClassifier,
     rows: RawRows,
+    weight: str | None,
     classes: ArrayLike | None = None,
     classifier: SparseGPClassifier | None = None,
 ) -> None:
     """Let a table classifier learn from rows of a stream that are encoded with its columns.
 
-    classifier: one to begin with; None goes on with that of the model, which stays as it is.
+    weight: name of the column that their weights were; classifier: one to begin with; None goes on with
+    that of the model, which stays as it is.
     """
+    if weight is not None and rows.weight is not None:
+        with np.errstate(over="ignore"):
+            check_total_weight(float(rows.weight.sum()), name_of_weight(weight))
     if classifier is None:
         classifier = copy(model.estimator_)
     _learn_rows(classifier, model, rows, classes)

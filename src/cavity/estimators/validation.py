@@ -43,6 +43,11 @@ def checked_arrays(estimator: SparseGPClassifier, X: InputRows, *y: InputLabels,
             checked = validate_data(estimator, X, *y, reset=reset, accept_sparse="csr", dtype="numeric")
     except (TypeError, ValueError) as error:
         _require_numbers(X, error)
+        if "X contains NaN" in str(error):  # scikit-learn would recommend other classifiers
+            raise SourceError(
+                "X contains NaN; use TableClassifier, which takes missing cells, or impute them, for "
+                "instance with sklearn.impute.SimpleImputer"
+            ) from error
         raise
     if (checked[0] if y else checked).dtype.kind == "O":  # categories of pandas come as they are
         _require_numbers(X)

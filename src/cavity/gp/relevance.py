@@ -41,7 +41,7 @@ from cavity.gp.leaves import LocalPrior
 from cavity.gp.linalg import jittered_cholesky
 from cavity.gp.model import Model
 from cavity.gp.prior import Prior
-from cavity.text import html_table, text_table
+from cavity.text import html_table, suggestion, text_table
 from cavity.typing import Array, IntArray
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ class Relevance:
 
     def __getitem__(self, feature: int | str) -> FeatureRelevance:
         """The row of a feature, by position or name."""
+        if isinstance(feature, str) and feature not in self.names:
+            raise ValueError(f"there is no feature {feature!r}{suggestion(feature, self.names)}")
         j = self.names.index(feature) if isinstance(feature, str) else feature
         numbers = (float(column[j]) for column in self._columns)
         return FeatureRelevance(self.names[j], *numbers)

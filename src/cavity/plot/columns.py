@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeGuard, ca
 import numpy as np
 
 from cavity.data.columns import BOOLEAN, DATE, NUMERIC, CategoricalEncoder, coerced
-from cavity.data.labels import Classes, positive_class
+from cavity.data.frames import as_arrow
+from cavity.data.labels import Classes, positive_class, whole_labels
 from cavity.data.parts import import_arrow
 from cavity.data.preprocess import TablePreprocessor
-from cavity.data.table import as_arrow
 from cavity.gp.relevance import Relevance
 from cavity.inference.fitted import FittedClassifier, names_of_features
 from cavity.inference.history import Iteration
@@ -158,7 +158,7 @@ class TableColumns(Columns):
         chosen = spaced(table.num_rows, max_rows)
         self.table = self._as_learned(table.select(self.names).take(chosen).combine_chunks())
         self.n_rows = len(chosen)
-        labels = label_values(table, y)
+        labels = label_values(table, y, model.labels_)
         self.labels = None if labels is None else labels[chosen]
 
     def values(self, j: int) -> AnyArray:
@@ -305,13 +305,16 @@ def frame_of(X: InputRows) -> pa.Table:
     return as_arrow(X)
 
 
-def label_values(table: pa.Table, y: InputLabels) -> AnyArray | None:
-    """Labels [n]: those given, or those of the column that y names."""
+def label_values(table: pa.Table, y: InputLabels, classes: Classes | None = None) -> AnyArray | None:
+    """Labels [n]: those given, or those of the column that y names, as the classes are spelled."""
     if isinstance(y, str):
         if y not in table.schema.names:
             raise ValueError(f"y={y!r} is not a column of the data frame; it has {table.schema.names}")
-        return np.asarray(table.column(y).to_pylist())
-    return None if y is None else np.asarray(y)
+        y = table.column(y).to_pylist()
+    if y is None:
+        return None
+    labels = np.asarray(whole_labels(y))
+    return labels if classes is None else classes.spelled(labels)
 
 
 def spaced(n: int, size: int) -> IntArray:

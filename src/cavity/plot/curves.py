@@ -11,7 +11,7 @@ import numpy as np
 from cavity.gp.metrics import Bins, calibration_error, reliability_bins
 from cavity.inference.history import Iteration
 from cavity.plot.canvas import Display, colour
-from cavity.plot.columns import Plottable, class_code, frame_of, label_values, positive_label
+from cavity.plot.columns import Plottable, class_code, frame_of, is_table, label_values, positive_label
 from cavity.text import named_apart
 from cavity.typing import AnyArray, Array, InputLabels, InputRows
 
@@ -61,14 +61,14 @@ class CalibrationDisplay(Display):
         For a table classifier, X is a data frame, and y may be the name of a column of it; rows without
         a label are left out. Of two classes, the diagram is about the positive one.
         """
-        if isinstance(y, str):
-            X = frame_of(X)
-            labels = label_values(X, y)
-            assert labels is not None
+        named = isinstance(y, str)
+        X = frame_of(X) if named else X
+        labels = label_values(X, y, estimator.labels_ if is_table(estimator) else None)
+        if named and labels is not None:
             known = [label is not None for label in labels.tolist()]
-            X, y = X.filter(known), np.array(labels[known].tolist())
+            X, labels = X.filter(known), np.array(labels[known].tolist())
         return cls.from_predictions(
-            y,
+            labels,
             estimator.predict_proba(X),
             classes=estimator.classes_,
             pos_label=positive_label(estimator, pos_label),

@@ -92,6 +92,8 @@ class ReportTarget:
     def codes(self, y: InputLabels) -> IntArray:
         """Positions of labels y [n] among the classes."""
         labels, known = np.asarray(y), np.asarray(self.classifier.classes_)
+        if self.table is not None:
+            labels = self.table.labels_.spelled(labels)
         codes = np.searchsorted(known, labels).clip(0, len(known) - 1)
         unknown = known[codes] != labels
         if unknown.any():

@@ -165,6 +165,16 @@ def test_a_table_that_needs_float64_has_such_inputs():
     assert_allclose(served, model.predict_proba(table), atol=1e-5)
 
 
+def test_a_whole_number_is_a_word_with_and_without_decimals():
+    table = frame().assign(plan=np.where(np.arange(120) % 3, "1", "2"))
+    model = fitted(table, categorical_features=["plan"])
+    longer = table.assign(plan=table["plan"] + ".0")
+    for rows in (table, longer):
+        served = run_columns(to_onnx(model), served_columns(rows))["probabilities"]
+        assert_allclose(served, model.predict_proba(table), atol=1e-5)
+    assert_allclose(model.predict_proba(longer), model.predict_proba(table))
+
+
 def test_an_empty_string_may_be_a_level():
     table = frame().assign(plan=np.where(np.arange(120) % 3, "", "full"))
     model = fitted(table)

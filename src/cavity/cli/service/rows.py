@@ -24,9 +24,10 @@ from cavity.data.columns import (
     coerced,
 )
 from cavity.data.dialect import Dialect
+from cavity.data.frames import as_arrow
 from cavity.data.locations import RemoteFile
 from cavity.data.parts import import_arrow
-from cavity.data.table import Table, TextTable, as_arrow
+from cavity.data.table import Table, TextTable
 from cavity.errors import SourceError
 from cavity.estimators.table import TableClassifier
 from cavity.gp.uncertainty import predictive_uncertainty

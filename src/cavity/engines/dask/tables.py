@@ -14,12 +14,13 @@ from distributed import Client
 from cavity.data.effect_counts import S
 from cavity.data.effect_learning import LearnedEffects
 from cavity.data.encoded import encoded_rows
+from cavity.data.frames import check_column_names
 from cavity.data.labelled import labelled_rows
 from cavity.data.labels import Classes
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.records import JsonTable
 from cavity.data.source import NO_SETS, joined
-from cavity.data.table import ArrowTable, FrameTable, Table, TextTable, check_column_names
+from cavity.data.table import ArrowTable, FrameTable, Table, TextTable
 from cavity.engines.dask.cluster import Cluster
 from cavity.engines.dask.collections import LazyTable, Partition
 from cavity.errors import SourceError

@@ -10,6 +10,7 @@ Each column of a table is an input [N, 1] under its own name:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import singledispatch
 from typing import Any
@@ -98,6 +99,8 @@ _DAY = 86_400_000_000
 """Microseconds."""
 _YEAR = 365.2425
 """Days in the mean year of the Gregorian calendar."""
+_WHOLE = re.compile("[+-]?[0-9]+")
+"""A whole number."""
 _NOT_A_TIME = np.iinfo(np.int64).min
 """NumPy's NaT as an integer."""
 
@@ -141,12 +144,23 @@ def _categorical(encoder: CategoricalEncoder, graph: Graph, dtype: DTypeLike, ro
     """Look up the features of a level by its code: levels, then any other value, then missing cells."""
     levels = list(encoder.levels)
     other, missing = len(levels), len(levels) + 1
-    words = {level: code for code, level in enumerate(levels)}
-    words = {**dict.fromkeys(("", *encoder.missing_words), missing), **words}
+    words = _codes_of_words(levels, encoder.missing_words, missing)
     cells = graph.input(encoder.column, object, [rows, 1])
     code = _looked_up(cells, "keys_strings", list(words), other, list(words.values()))
     flat = code.op("Reshape", np.array([-1], dtype=np.int64))
     return graph.op("Gather", _features_of_codes(encoder), flat, axis=0)
+
+
+def _codes_of_words(levels: Sequence[str], missing_words: Sequence[str], missing: int) -> dict[str, int]:
+    """The code of each word that a cell may have: the position of its level, or `missing`.
+
+    >>> _codes_of_words(["2", "red"], ["?"], 3)
+    {'': 3, '?': 3, '2.0': 0, '2': 0, 'red': 1}
+    """
+    code_of = {level: code for code, level in enumerate(levels)}
+    # A whole number may have a decimal, as `words_of` of the columns knows.
+    longer = {f"{level}.0": code for level, code in code_of.items() if _WHOLE.fullmatch(level)}
+    return {**dict.fromkeys(("", *missing_words), missing), **longer, **code_of}
 
 
 def _features_of_codes(encoder: CategoricalEncoder) -> Array:
@@ -233,8 +247,7 @@ def _codes(index: ValueIndex, graph: Graph, missing_words: Sequence[str]) -> Val
     """The codes [N, 1] of the cells of an input."""
     x, missing, other = Value(graph, index.values.column), index.n_values, index.n_values + 1
     if index.values.kind == CATEGORICAL:
-        words = {word: code for code, word in enumerate(index.keys.tolist())}
-        words = {**dict.fromkeys(("", *missing_words), missing), **words}
+        words = _codes_of_words(index.keys.tolist(), missing_words, missing)
         return _looked_up(x, "keys_strings", list(words), other, list(words.values()))
     if index.values.kind == DATE:
         is_missing = x.op("Equal", np.int64(_NOT_A_TIME))
