@@ -181,6 +181,15 @@ def test_estimator_of_ones_own_says_which_leaf_a_row_is_in(router):
     assert np.isfinite(model.predict_proba(X)).all()
 
 
+@pytest.mark.parametrize("leaves", [200, "the labels"])
+def test_held_out_labels_that_nothing_explains_stay_unexplained_with_many_leaves(leaves):
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(size=(3_000, 2)), rng.integers(0, 2, size=3_000)
+    given = y if leaves == "the labels" else leaves
+    model = classifier(given, max_epochs=3, random_state=1).fit(X, y)
+    assert model.validation_log_loss_ > np.log(2) - 3 * model.validation_standard_error_
+
+
 @pytest.mark.parametrize("kind", ["numbers", "names", "list", "one value"])
 def test_a_tree_learns_leaf_numbers_of_ones_own(kind, tmp_path):
     X, y = stripes(800)

@@ -181,13 +181,12 @@ class SparseGPClassifier(ConfiguredClassifier):
 
     def _open_fit(self, source: RowSource, backend: LocalBackend, validation: RawRows | None) -> OpenFit:
         """What is known of a fit before its race: configuration, mean function, held-out rows, start."""
-        seed, routing = self._seed(), None
-        if self._router is not None and not self._continues:
-            routing = self._learned_routing(source, backend, seed)
+        seed, own_leaves = self._seed(), self._router is not None and not self._continues
+        routing: Routing | None = None
 
         def configure(decided: Mapping[str, Any]) -> TrainingConfig:
-            if routing is not None:
-                decided = {"n_leaves": routing.n_leaves, **decided}
+            if own_leaves:  # how many they are is known when the held-out rows are
+                decided = {"n_leaves": 1 if routing is None else routing.n_leaves, **decided}
             sets, own = tuple(source.feature_sets), validation is not None
             return self._resolve(source.n_rows, seed, decided, sets, own_validation=own)
 
@@ -205,12 +204,16 @@ class SparseGPClassifier(ConfiguredClassifier):
         else:
             offset = None if mean is None else mean(validation.X).T
             held_out = HeldOut(np.zeros(0, np.int64), validation, offset)
+        if own_leaves:
+            numbers = None if held_out is None else held_out.numbers
+            routing = self._learned_routing(source, backend, seed, numbers)
+            config = configure({})
         candidates = None
         if held_out is not None:
             candidates = entrants(self, configure(NO_LEAVES), rows.n_rows, tuple(rows.feature_sets))
         make_start = cached_starts(
             lambda scaling, one: self._start(
-                with_feature_set(rows, one.feature_set), scaling, one, routing
+                with_feature_set(rows, one.feature_set), scaling, one, routing, held_out
             )
         )
         return OpenFit(
@@ -303,6 +306,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         scaling: Scaling,
         config: TrainingConfig,
         routing: Routing | None = None,
+        held_out: HeldOut | None = None,
     ) -> Start:
         """Where training begins: where an earlier fit has ended, or at points that are chosen."""
         previous = self._previous_fit(source.n_features)
@@ -315,6 +319,7 @@ class SparseGPClassifier(ConfiguredClassifier):
             kernel=self.kernel,
             inducing_points=self._own_points(),
             routing=routing,
+            held_out=held_out,
         )
 
     def _previous_fit(self, n_features: int) -> PreviousFit | None:
