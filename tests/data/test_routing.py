@@ -92,6 +92,18 @@ def test_trees_do_not_know_what_is_said_of_held_out_rows(sample, monkeypatch):
         assert (leaf != learn(changed)(X)).any()
 
 
+def test_trees_cut_values_beyond_single_precision():
+    X, y = table()
+    huge = X * np.array([1e39, 1e-3, 1e300])
+    for tree in (
+        learn_tree(ArraySource(huge, y), 30, seed=0),
+        learn_from_numbers(ArraySource(huge, y), y, seed=0),
+    ):
+        assert {0, 1} <= set(tree.feature)
+        ends = np.clip(huge, -np.finfo(np.float32).max, np.finfo(np.float32).max)
+        np.testing.assert_array_equal(tree(huge), tree(ends))
+
+
 def test_values_that_no_training_row_has_are_the_last_leaf():
     X, y = table()
     clusters = KMeans(4, n_init=1, random_state=0).fit(X)

@@ -21,7 +21,6 @@ from sklearn.base import BaseEstimator
 
 from cavity.data.source import (
     LoadedBlock,
-    RawRows,
     RowSource,
     SomeSource,
     Source,
@@ -142,14 +141,14 @@ def learn_tree(
 ) -> TreeRouting:
     """A decision tree with at most so many leaves, learned on a sample of a source's rows.
 
-    held_out: sorted numbers [k] of rows that take no part in training: the tree does not know their labels.
+    held_out: sorted numbers [k] of rows that take no part in training: it does not know their labels.
 
     It cuts where the classes differ. Of the leaves that a part of the rows may have, each side of a cut
     gets the share that it has of the rows. So no leaf has far fewer rows than others: each costs the
     algebra of its points once an epoch. Rows of one class are not cut, and there may be fewer leaves.
     """
     rows, most = source.take(_sampled(source, seed, held_out)), 2 * n_leaves - 1
-    X = np.asarray(rows.X, np.float32)  # as scikit-learn compares values
+    X = _single(rows.X)
     feature, threshold = np.zeros(most, np.int64), np.zeros(most)
     left, right = np.arange(most), np.arange(most)
     n_nodes, todo = 1, [(0, np.arange(len(X)), n_leaves)]
@@ -183,7 +182,8 @@ def _best_cut(
 
     least = max(1, len(X) // (2 * n_leaves))
     stump = DecisionTreeClassifier(max_depth=1, min_samples_leaf=least, random_state=seed)
-    tree = stump.fit(X, labels, sample_weight=weight).tree_
+    with np.errstate(over="ignore", invalid="ignore"):  # sums of huge values, to look for NaN
+        tree = stump.fit(X, labels, sample_weight=weight).tree_
     return (int(tree.feature[0]), float(tree.threshold[0])) if tree.node_count == 3 else None
 
 
@@ -209,7 +209,8 @@ def learn_from_numbers(
     _require_few(values, "leaves, an array,")
     chosen = _sampled(source, seed, held_out)
     tree = DecisionTreeClassifier(random_state=seed)
-    tree.fit(source.take(chosen).X, codes[chosen])
+    with np.errstate(over="ignore", invalid="ignore"):  # sums of huge values, to look for NaN
+        tree.fit(_single(source.take(chosen).X), codes[chosen])
     found = tree.classes_[tree.tree_.value[:, 0].argmax(axis=1)]
     routing = TreeRouting.of(tree.tree_)
     return replace(routing, leaf=np.where(routing.leaf < 0, -1, found))
@@ -246,6 +247,15 @@ def leaves_of_rows(source: Source, routing: Routing) -> IntArray:
     for block in source.blocks(rows_to_look_at(source.n_features)):
         leaf[block.index] = routing(block.load().X)
     return leaf
+
+
+def _single(X: AnyArray) -> AnyArray:
+    """Rows X [n, d] in single precision, in which scikit-learn compares values.
+
+    Values beyond its range are at its ends. A routing need not move them: no threshold is larger.
+    """
+    most = np.finfo(np.float32).max
+    return np.clip(X, -most, most).astype(np.float32)
 
 
 def _sampled(source: RowSource, seed: int, held_out: IntArray | None) -> IntArray:
