@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 from cavity.data import scans as scanning
 from cavity.data import table as opening
+from cavity.data.columns import circle
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.scans import LevelScan, NumericScan, Sample
 from cavity.errors import SourceError
@@ -274,3 +275,11 @@ def test_many_levels_of_which_none_is_common_are_kept_for_their_effects():
     decision = scan.decide()
     assert decision.encoder.features == ("street=street 0", "street=(other)")
     assert "2,500 levels" in decision.notes[0]
+
+
+def test_opposite_places_on_a_circle_are_exactly_opposite():
+    sine, cosine = circle(np.arange(24) / 24)
+    np.testing.assert_array_equal(sine[12:], -sine[:12])
+    np.testing.assert_array_equal(cosine[12:], -cosine[:12])
+    assert sine[12] == cosine[6] == 0.0
+    np.testing.assert_allclose(np.hypot(sine, cosine), 1.0, rtol=1e-11)

@@ -196,6 +196,9 @@ _DAY = 86_400_000_000
 _YEAR = 365.2425
 _EPOCH_WEEKDAY = 3  # 1 January 1970 was a Thursday, and weeks begin on Monday
 
+_DIGITS = 12
+"""Digits of a place on a circle: a microsecond of a week, and more than the errors of sine and cosine."""
+
 PARTS = ("days", "time of year", "day of week", "time of day")
 """Parts of a point in time: the first is linear, the others are periodic."""
 
@@ -216,8 +219,12 @@ def parts_of(microseconds: IntArray) -> Array:
 
 
 def circle(share: Array) -> tuple[Array, Array]:
-    """A share of a period as a point on the unit circle, so that its end is next to its beginning."""
-    return np.sin(2 * np.pi * share), np.cos(2 * np.pi * share)
+    """A share of a period as a point on the unit circle, so that its end is next to its beginning.
+
+    Rounding errors are rounded away: noon is exactly opposite to midnight.
+    """
+    angle = 2 * np.pi * share
+    return np.round(np.sin(angle), _DIGITS), np.round(np.cos(angle), _DIGITS)
 
 
 class Encoder(Protocol):
