@@ -277,6 +277,29 @@ def test_many_levels_of_which_none_is_common_are_kept_for_their_effects():
     assert "2,500 levels" in decision.notes[0]
 
 
+def test_the_usual_range_of_a_column_is_that_of_nearly_all_its_numbers():
+    rng = np.random.default_rng(0)
+    number = rng.uniform(-45.0, 100.0, size=5_000)
+    number[7] = 1e9
+    frame = pd.DataFrame(
+        {
+            "number": number,
+            "rare": np.arange(5_000) == 3_000,
+            "mostly": np.where(np.arange(5_000) == 12, 4.0, 0.0),
+            "day": pd.Timestamp("2020-02-03 12:00") + pd.to_timedelta(rng.permutation(5_000), unit="h"),
+        }
+    )
+    preprocessor, _ = learned(frame)
+    usual = {encoder.column: encoder.usual for encoder in preprocessor.encoders_}
+    assert usual["number"] == pytest.approx((-45.0, 100.0), abs=1.0)
+    assert usual["rare"] == (0.0, 1.0)
+    assert usual["mostly"] == (0.0, 4.0)
+    days = [
+        (frame["day"].agg(f) - pd.Timestamp("1970-01-01")) / pd.Timedelta("1D") for f in ("min", "max")
+    ]
+    assert usual["day"] == pytest.approx(days)
+
+
 def test_opposite_places_on_a_circle_are_exactly_opposite():
     sine, cosine = circle(np.arange(24) / 24)
     np.testing.assert_array_equal(sine[12:], -sine[:12])

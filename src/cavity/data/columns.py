@@ -261,6 +261,8 @@ class NumericEncoder:
 
     column: str
     fill: float
+    usual: tuple[float, float]
+    """Between which values nearly all numbers of training are."""
     marks_missing: bool
     """Whether there is a second feature, 1 where the number is missing."""
     kind: str = NUMERIC
@@ -379,6 +381,8 @@ class DateEncoder:
     column: str
     first: float
     """Day of the first date, since 1970."""
+    usual: tuple[float, float]
+    """Between which days, since 1970, the dates of training are."""
     parts: tuple[str, ...]
     """Those of `PARTS` that vary."""
     fill: tuple[float, ...]
@@ -427,8 +431,9 @@ _ENCODERS: dict[str, Callable[..., Encoder]] = {
 def encoders_as_text(encoders: Sequence[Encoder]) -> str:
     """The encoders in JSON, for a model file.
 
-    >>> encoders_from_text(encoders_as_text([NumericEncoder("age", 41.5, False)]))
-    [NumericEncoder(column='age', fill=41.5, marks_missing=False, kind='numeric', decimal='.')]
+    >>> encoder = NumericEncoder("age", 41.5, (18.0, 95.0), marks_missing=False)
+    >>> encoders_from_text(encoders_as_text([encoder])) == [encoder]
+    True
     """
     return json.dumps([{"type": type(encoder).__name__, **vars(encoder)} for encoder in encoders])
 
