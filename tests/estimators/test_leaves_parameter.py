@@ -1,8 +1,11 @@
 """The parameter `leaves` of the classifiers: local inducing points, from fit to file."""
 
+import threading
+
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.cluster import KMeans
@@ -275,6 +278,20 @@ def test_a_clone_has_the_same_fitted_estimator_of_leaves():
     tree = DecisionTreeClassifier(max_leaf_nodes=4).fit(X, y)
     assert clone(classifier(tree)).leaves is tree
     assert clone(TableClassifier(classifier(tree))).estimator.leaves is tree
+
+
+def test_an_estimator_of_leaves_need_not_be_one_that_can_be_copied():
+    class Locked(DecisionTreeClassifier):
+        def __init__(self, lock=None):
+            super().__init__(max_depth=2)
+            self.lock = lock
+
+    tree = Locked(threading.Lock()).fit(*stripes(100))
+    with sklearn.config_context(enable_metadata_routing=True):
+        asked = classifier(tree).set_fit_request(sample_weight=True)
+        other = clone(asked)
+    assert other.leaves is asked.leaves is tree
+    assert other._metadata_request.fit.requests["sample_weight"] is True
 
 
 def test_stream_learns_the_leaf_numbers_of_its_first_chunk():

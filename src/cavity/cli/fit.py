@@ -362,7 +362,7 @@ def signals_explained(request: FitRequest) -> Iterator[None]:
 
 
 def _versions(paths: list[Path]) -> list[tuple[int, int] | None]:
-    """The versions of some files: with --force, those of an earlier fit stay until this one has its rows."""
+    """Versions of files: with --force, those of an earlier fit stay until this one has its rows."""
     return [_version(str(path)) for path in paths]
 
 

@@ -197,7 +197,7 @@ _YEAR = 365.2425
 _EPOCH_WEEKDAY = 3  # 1 January 1970 was a Thursday, and weeks begin on Monday
 
 _DIGITS = 12
-"""Digits of a place on a circle: a microsecond of a week, and more than the errors of sine and cosine."""
+"""Digits of a place on a circle: more than the errors of sine and cosine."""
 
 PARTS = ("days", "time of year", "day of week", "time of day")
 """Parts of a point in time: the first is linear, the others are periodic."""

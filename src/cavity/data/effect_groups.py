@@ -316,7 +316,7 @@ def _promising_pairs(columns: Sequence[_Column], rows: _Rows) -> list[_Candidate
 
 
 def _by_value(pair: _Candidate, rows: _Rows) -> _Candidate | None:
-    """A pair by the values of its columns, or None if bins or both columns by their values say as much."""
+    """A pair by the values of its columns; None if bins or both columns by their values say as much."""
     a, b = (rows.by_value(column) for column in pair.columns)
     if a.index.n_codes * b.index.n_codes >= _MOST_CELLS:
         return None

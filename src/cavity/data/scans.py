@@ -236,7 +236,7 @@ class Sample:
 
     @property
     def usual(self) -> tuple[float, float]:
-        """The range of the sample without a share of its smallest and largest values, if they vary then."""
+        """The range of the sample without its smallest and largest values, if there are others."""
         values = np.concatenate(self._kept)
         low, high = np.quantile(values, [_UNUSUAL, 1.0 - _UNUSUAL], method="nearest")
         if low == high:

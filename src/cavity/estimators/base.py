@@ -105,6 +105,8 @@ class SparseGPClassifier(ConfiguredClassifier):
 
     _on_cluster: ClassVar[bool] = False
     """Whether the rows of a fit are on a Dask cluster."""
+    _shared_by_clones: ClassVar[tuple[str, ...]] = ("leaves",)
+    """Parameters that clones share: an estimator as `leaves` has been fitted, and stays so."""
 
     def fit(
         self,
@@ -453,11 +455,12 @@ class SparseGPClassifier(ConfiguredClassifier):
         return Relevance(model, names_of_features(self))
 
     def __sklearn_clone__(self) -> SparseGPClassifier:
-        """A clone with the same `leaves`: an estimator there has been fitted, and stays so."""
-        other: SparseGPClassifier = super().__sklearn_clone__()
-        if routes(self._router):
-            other.set_params(leaves=self._router)
-        return other
+        """A clone that has the same objects as parameters that are not to be copied."""
+        same = {n: v for n, v in self.get_params(deep=False).items() if n in self._shared_by_clones}
+        without = object.__new__(type(self))
+        without.__dict__.update(vars(self) | dict.fromkeys(same))
+        other: SparseGPClassifier = super(SparseGPClassifier, without).__sklearn_clone__()
+        return other.set_params(**same)
 
     def __sklearn_is_fitted__(self) -> bool:
         return "model_" in vars(self)

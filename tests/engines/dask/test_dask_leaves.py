@@ -9,7 +9,7 @@ from sklearn.tree import DecisionTreeClassifier
 from cavity import DaskSEPClassifier, DaskSVIClassifier, SEPClassifier, SVIClassifier
 from cavity.data.routing import TreeRouting, leaves_in_order
 from cavity.engines.dask import cluster, layout, shards
-from cavity.engines.dask.cluster import Cluster, WorkersDied
+from cavity.engines.dask.cluster import Cluster, DyingWorkersError
 from cavity.engines.dask.collections import lazy_table
 from cavity.engines.dask.comm import pack
 from cavity.engines.dask.engine import DaskEngine
@@ -198,7 +198,7 @@ def test_held_out_rows_decide_on_leaves_on_a_cluster(client, monkeypatch):
 
 
 def dies(*_):
-    raise WorkersDied("workers die while they run the tasks of this fit")
+    raise DyingWorkersError("workers die while they run the tasks of this fit")
 
 
 @pytest.mark.parametrize("fault", ["memory of the driver", "memory of the workers", "deaths"])

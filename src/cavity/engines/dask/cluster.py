@@ -35,7 +35,7 @@ FAULTS = (CancelledError, KilledWorker, CommClosedError)
 """Errors of Dask that mean lost data or workers, not an error of the work itself."""
 
 
-class WorkersDied(ClusterError, MemoryError):
+class DyingWorkersError(ClusterError, MemoryError):
     """Workers die while they run a task, most often for want of memory: so a trial of a race loses."""
 
 
@@ -58,7 +58,7 @@ class Cluster:
             except FAULTS as error:
                 deaths = deaths + 1 if isinstance(error, KilledWorker) else 0
                 if deaths == _MOST_DEATHS:
-                    raise WorkersDied(
+                    raise DyingWorkersError(
                         f"workers die while they run the tasks of this fit ({error}); give them more "
                         f"memory, or use more and smaller workers{self._way_on()}"
                     ) from error

@@ -37,7 +37,6 @@ from cavity.engines.dask.worker import (
 from cavity.memory import require_memory
 from cavity.typing import AnyArray, Array, ClassWeight, IntArray
 
-
 _BYTES_TO_SORT = 28
 """Bytes a row that the driver needs to put rows in the order of their leaves."""
 _BYTES_BESIDE = 16
