@@ -99,6 +99,8 @@ def test_an_answer_is_what_the_model_says(client, model):
     found = client.post("/predict?level=0.8", rows=rows).json()
     of_csv = client.post("/predict?level=0.8", frame.to_csv(index=False), kind=CSV)
     assert of_csv.json() == found
+    of_csv = client.post("/predict?level=0.8", frame.to_csv(index=False, sep=";"), kind=CSV)
+    assert of_csv.json() == found
     predictions = found["predictions"]
     mean, variance = model.latent_mean_and_variance(frame)
     p = model.predict_proba(frame)

@@ -68,7 +68,7 @@ def run_fit(request: FitRequest, reading: Reading, settings: Settings) -> None:
     parameters = _parameters(request, settings.force)
     # A fit that was interrupted has written its model as far as it had come.
     goes_on = request.resume and bool(_unfinished(request))
-    output = checked_output(request.output, settings.force or goes_on)
+    output = checked_output(request.output, settings.force or goes_on, (request.data,))
     with opened_table(request.data, reading) as table, signals_explained(request):
         _fit(request, request.target, parameters, table, output, settings)
 

@@ -48,7 +48,7 @@ def run_inspect(path: str, settings: Settings) -> None:
 def run_export(path: str, output: str | None, settings: Settings) -> None:
     """Write a model as an ONNX file."""
     target = checked_output(
-        str(Path(path).with_suffix(".onnx")) if output is None else output, settings.force
+        str(Path(path).with_suffix(".onnx")) if output is None else output, settings.force, (path,)
     )
     from cavity.export.onnx import to_onnx
 

@@ -229,7 +229,7 @@ def rows_of_csv(body: bytes, model: TableClassifier, most: int) -> pa.Table:
     pa, _ = import_arrow()
     if not body.strip():
         raise RequestError(400, f"{_BODY} is empty; send a line of names and a line for each row")
-    table: Table = TextTable([RemoteFile(_BODY, "body", _OneFile(body))], _BODY, Dialect(sep=","))
+    table: Table = TextTable([RemoteFile(_BODY, "body", _OneFile(body))], _BODY, Dialect())
     check_names(table.columns, model)
     used = [name for name in model.columns_ if name in table.columns]
     if not used:
