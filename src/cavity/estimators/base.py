@@ -460,7 +460,8 @@ class SparseGPClassifier(ConfiguredClassifier):
         without = object.__new__(type(self))
         without.__dict__.update(vars(self) | dict.fromkeys(same))
         other: SparseGPClassifier = super(SparseGPClassifier, without).__sklearn_clone__()
-        return other.set_params(**same)
+        other.set_params(**same)
+        return other
 
     def __sklearn_is_fitted__(self) -> bool:
         return "model_" in vars(self)

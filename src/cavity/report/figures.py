@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Callable, Sized
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from sklearn.metrics import precision_recall_curve, roc_curve
@@ -216,7 +216,7 @@ def _shade(target: ReportTarget, code: int) -> str:
     return colour(0 if target.positive is not None else code)
 
 
-def _name(ax: Axes, curves: Sized, place: str) -> None:
+def _name(ax: Axes, curves: Sized, place: Literal["lower left", "lower right"]) -> None:
     """Name the curves of the classes in a corner, unless there are too many for it."""
     if len(curves) <= _MOST_NAMED:
         ax.legend(frameon=False, fontsize="small", loc=place)
