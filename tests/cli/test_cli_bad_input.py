@@ -281,3 +281,37 @@ def test_no_scheduler_answers(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("cavity.cli.fit._SCHEDULER_TIMEOUT", "1s")
     result = fit(folder / "flights.csv", tmp_path, "--scheduler", "tcp://127.0.0.1:9")
     refused(result, "no Dask scheduler answers there")
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_no_command_replaces_what_it_reads(folder, tmp_path, link):
+    table = tmp_path / "flights.csv"
+    table.write_bytes((folder / "flights.csv").read_bytes())
+    output = tmp_path / "link.csv" if link else table
+    if link:
+        output.symlink_to(table)
+    before = table.read_bytes()
+    model = folder / "m.cavity"
+    refused(run("predict", model, table, "-o", output, "-f"), "is a file that this command reads")
+    refused(run("fit", table, "--target", "delayed", "-o", output, "-f"), "this command reads")
+    refused(run("report", model, table, "-o", output, "-f"), "is a file that this command reads")
+    refused(run("export", model, "-o", model, "-f"), "is a file that this command reads")
+    assert table.read_bytes() == before
+
+
+def test_training_rows_of_a_fit_with_holdout_are_not_known(folder, tmp_path):
+    table, model = folder / "flights.csv", tmp_path / "m.cavity"
+    options = ("--target", "delayed", "--inducing", "4", "--budget", "5i", "--holdout", "0.2")
+    assert run("fit", table, *options, "-o", model).exit_code == 0
+    report = ("report", model, table, "-o", tmp_path / "r.html", "--training", table)
+    refused(run(*report), "has 120 rows, and the model was fitted to", "--holdout has left rows")
+
+
+def test_standard_input_is_called_so(folder):
+    result = CliRunner().invoke(app, ["predict", str(folder / "m.cavity"), "-"], input=b"")
+    assert "standard input: the file is empty" in refused(result)
+
+
+def test_a_misspelt_word_is_told_without_the_type_of_an_error(folder):
+    said = run("fit", folder / "flights.csv", "--target", "delayed", "--kernel", "rfb", "--json").stderr
+    assert "Invalid value for '--kernel': 'rfb' is not one of" in said

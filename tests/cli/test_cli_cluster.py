@@ -51,6 +51,23 @@ def test_workers_of_its_own(folder):
     check_model(folder, "workers.cavity")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (["--scheduler", "tcp://127.0.0.1:9"], "no Dask scheduler answers there"),
+        (["--leaves", "99999999"], "leaves=99999999"),
+    ],
+)
+def test_options_are_checked_before_the_table_is_read(folder, wrong, words, monkeypatch):
+    def learn_columns(*_):
+        raise AssertionError("the table is read")
+
+    monkeypatch.setattr(cavity.TableClassifier, "learn_columns", learn_columns)
+    done = run("fit", folder / "t.parquet", "--target", "delayed", *wrong, "-o", folder / "w.cavity")
+    assert done.exit_code == 2
+    assert words in done.stderr
+
+
 def test_a_scheduler_that_is_there(folder):
     with LocalCluster(
         n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=50

@@ -256,6 +256,14 @@ def test_before_anything_is_learned_nothing_is_written(folder, code):
     assert written(folder) == set()
 
 
+def test_with_force_the_checkpoint_of_another_fit_is_no_way_on(folder):
+    (folder / CHECKPOINT).write_bytes(b"of another fit")
+    status, said, _ = ended_by(signal.SIGINT, WAITS_WHILE_READING, [*FIT_FEW, "--force"], folder)
+    assert status == 130
+    assert said == ["cavity: interrupted; nothing was written"]
+    assert written(folder) == {CHECKPOINT}
+
+
 def test_a_signal_while_the_model_is_written_waits_for_it(folder):
     status, said, _ = ended_by(signal.SIGINT, WAITS_WHILE_SAVING, FIT_FEW, folder)
     assert status == 130

@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 from cavity.data import scans as scanning
 from cavity.data import table as opening
+from cavity.data.columns import circle
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.scans import LevelScan, NumericScan, Sample
 from cavity.errors import SourceError
@@ -287,3 +288,34 @@ def test_many_levels_of_which_none_is_common_are_kept_for_their_effects():
     decision = scan.decide()
     assert decision.encoder.features == ("street=street 0", "street=(other)")
     assert "2,500 levels" in decision.notes[0]
+
+
+def test_the_usual_range_of_a_column_is_that_of_nearly_all_its_numbers():
+    rng = np.random.default_rng(0)
+    number = rng.uniform(-45.0, 100.0, size=5_000)
+    number[7] = 1e9
+    frame = pd.DataFrame(
+        {
+            "number": number,
+            "rare": np.arange(5_000) == 3_000,
+            "mostly": np.where(np.arange(5_000) == 12, 4.0, 0.0),
+            "day": pd.Timestamp("2020-02-03 12:00") + pd.to_timedelta(rng.permutation(5_000), unit="h"),
+        }
+    )
+    preprocessor, _ = learned(frame)
+    usual = {encoder.column: encoder.usual for encoder in preprocessor.encoders_}
+    assert usual["number"] == pytest.approx((-45.0, 100.0), abs=1.0)
+    assert usual["rare"] == (0.0, 1.0)
+    assert usual["mostly"] == (0.0, 4.0)
+    days = [
+        (frame["day"].agg(f) - pd.Timestamp("1970-01-01")) / pd.Timedelta("1D") for f in ("min", "max")
+    ]
+    assert usual["day"] == pytest.approx(days)
+
+
+def test_opposite_places_on_a_circle_are_exactly_opposite():
+    sine, cosine = circle(np.arange(24) / 24)
+    np.testing.assert_array_equal(sine[12:], -sine[:12])
+    np.testing.assert_array_equal(cosine[12:], -cosine[:12])
+    assert sine[12] == cosine[6] == 0.0
+    np.testing.assert_allclose(np.hypot(sine, cosine), 1.0, rtol=1e-11)

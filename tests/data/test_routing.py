@@ -6,15 +6,17 @@ from sklearn.cluster import KMeans
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from cavity.data import ArraySource
+from cavity.data import ArraySource, routing
 from cavity.data.routing import (
     TreeRouting,
     learn_from_estimator,
+    learn_from_numbers,
     learn_tree,
     leaves_of_rows,
     regrouped_batches,
     with_leaves,
 )
+from cavity.data.sampling import hashed_rows
 from cavity.data.weights import weighted_source
 
 
@@ -72,6 +74,34 @@ def test_one_leaf_has_all_rows():
     routing = learn_tree(ArraySource(X, y), 1, seed=0)
     assert routing.n_leaves == 1
     assert not routing(X).any()
+
+
+@pytest.mark.parametrize("sample", [500, 5_000])
+def test_trees_do_not_know_what_is_said_of_held_out_rows(sample, monkeypatch):
+    monkeypatch.setattr(routing, "SAMPLE_ROWS", sample)  # a part of the rows, and all of them
+    X, y = table()
+    held_out = hashed_rows(len(X), 400)
+    changed = y.copy()
+    changed[held_out] = 1 - y[held_out]
+    for learn in (
+        lambda said, without=None: learn_tree(ArraySource(X, said), 50, 0, without),
+        lambda said, without=None: learn_from_numbers(ArraySource(X, y), said, 0, without),
+    ):
+        leaf = learn(y, held_out)(X)
+        np.testing.assert_array_equal(leaf, learn(changed, held_out)(X))
+        assert (leaf != learn(changed)(X)).any()
+
+
+def test_trees_cut_values_beyond_single_precision():
+    X, y = table()
+    huge = X * np.array([1e39, 1e-3, 1e300])
+    for tree in (
+        learn_tree(ArraySource(huge, y), 30, seed=0),
+        learn_from_numbers(ArraySource(huge, y), y, seed=0),
+    ):
+        assert {0, 1} <= set(tree.feature)
+        ends = np.clip(huge, -np.finfo(np.float32).max, np.finfo(np.float32).max)
+        np.testing.assert_array_equal(tree(huge), tree(ends))
 
 
 def test_values_that_no_training_row_has_are_the_last_leaf():

@@ -153,6 +153,14 @@ def test_rounding_errors_of_a_constant_are_not_variation(kind):
 
 
 @pytest.mark.parametrize("kind", ["robust", "quantile"])
+def test_values_that_differ_by_rounding_alone_are_one_value(kind):
+    hours = np.random.default_rng(0).integers(0, 24, size=2_000)
+    X = np.sin(2 * np.pi * hours / 24)[:, None]  # that of 12 hours is 1.2e-16
+    found = scaling_of(X, None, kind)
+    assert_allclose(scaled(found, X), scaled(found, np.round(X, 13)), atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["robust", "quantile"])
 @given(seed=st.integers(0, 20))
 @settings(max_examples=20)
 def test_a_weight_counts_copies(kind, seed):

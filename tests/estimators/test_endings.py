@@ -45,6 +45,19 @@ def test_bounds_that_keep_a_kernel_from_a_better_fit(kernel, found):
 
 
 @pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier, GFITCClassifier])
+@pytest.mark.parametrize("seconds", [None, 100.0])
+def test_a_fit_that_has_not_converged_names_parameters_that_it_has(kind, seconds):
+    limit = "max_iter" if kind is GFITCClassifier else "max_epochs"
+    options = {"n_inducing": 5, "random_state": 0, "n_jobs": 1, limit: 1, "max_seconds": seconds}
+    with pytest.warns(ConvergenceWarning, match="before it converged") as caught:
+        make(kind, **options).fit(X, LABELS)
+    named = str(caught[0].message).partition("raise ")[2].split(" or ")
+    assert limit in named
+    assert set(named) <= set(kind().get_params())
+    assert ("max_seconds" in named) == (seconds is not None)
+
+
+@pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier, GFITCClassifier])
 def test_a_fit_at_a_bound_says_so_once_with_a_way_out(kind):
     kernel = ConstantKernel(1.0, (0.1, 2.0)) * RBF([1.0, 1.0])
     options = {"n_inducing": 5, "random_state": 0, "n_jobs": 1}

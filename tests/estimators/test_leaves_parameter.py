@@ -1,8 +1,11 @@
 """The parameter `leaves` of the classifiers: local inducing points, from fit to file."""
 
+import threading
+
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.cluster import KMeans
@@ -181,6 +184,15 @@ def test_estimator_of_ones_own_says_which_leaf_a_row_is_in(router):
     assert np.isfinite(model.predict_proba(X)).all()
 
 
+@pytest.mark.parametrize("leaves", [200, "the labels"])
+def test_held_out_labels_that_nothing_explains_stay_unexplained_with_many_leaves(leaves):
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(size=(3_000, 2)), rng.integers(0, 2, size=3_000)
+    given = y if leaves == "the labels" else leaves
+    model = classifier(given, max_epochs=3, random_state=1).fit(X, y)
+    assert model.validation_log_loss_ > np.log(2) - 3 * model.validation_standard_error_
+
+
 @pytest.mark.parametrize("kind", ["numbers", "names", "list", "one value"])
 def test_a_tree_learns_leaf_numbers_of_ones_own(kind, tmp_path):
     X, y = stripes(800)
@@ -266,6 +278,20 @@ def test_a_clone_has_the_same_fitted_estimator_of_leaves():
     tree = DecisionTreeClassifier(max_leaf_nodes=4).fit(X, y)
     assert clone(classifier(tree)).leaves is tree
     assert clone(TableClassifier(classifier(tree))).estimator.leaves is tree
+
+
+def test_an_estimator_of_leaves_need_not_be_one_that_can_be_copied():
+    class Locked(DecisionTreeClassifier):
+        def __init__(self, lock=None):
+            super().__init__(max_depth=2)
+            self.lock = lock
+
+    tree = Locked(threading.Lock()).fit(*stripes(100))
+    with sklearn.config_context(enable_metadata_routing=True):
+        asked = classifier(tree).set_fit_request(sample_weight=True)
+        other = clone(asked)
+    assert other.leaves is asked.leaves is tree
+    assert other._metadata_request.fit.requests["sample_weight"] is True
 
 
 def test_stream_learns_the_leaf_numbers_of_its_first_chunk():

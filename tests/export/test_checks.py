@@ -153,6 +153,7 @@ def test_columns_of_a_table_that_disagree():
     for change, words in (
         (lambda m: m.preprocessor_.encoders_.pop(), "features of the columns"),
         (lambda m: vars(m.preprocessor_.encoders_[0]).update(decimal="x"), "decimal sign 'x'"),
+        (lambda m: vars(m.preprocessor_.encoders_[0]).update(usual=(1.0, np.nan)), "values from 1.0 to"),
         (lambda m: vars(m.preprocessor_).update(ignored_=[1]), "ignored_ of the wrong kind"),
         (lambda m: m.estimator_.feature_names_in_.__setitem__(0, 1), "are not all text"),
         (lambda m: vars(m).update(classes_=np.array(["x", "y"])), "values of the classes"),

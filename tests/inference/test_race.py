@@ -302,6 +302,12 @@ def test_ctrl_c_in_a_race_that_was_resumed_fits_where_training_would_begin(tmp_p
     assert np.isfinite(model.predict_log_proba(X)).all()
 
 
+def test_a_checkpoint_in_no_folder_is_refused_before_the_race(tmp_path):
+    path = tmp_path / "nowhere" / "fit.ckpt"
+    with pytest.raises(CheckpointError, match="there is no folder"):
+        SEPClassifier(**QUICK, n_jobs=1, checkpoint=path).fit(X, Y)
+
+
 def test_the_trials_of_another_fit_are_refused(tmp_path):
     (tmp_path / "fit.ckpt.race").write_text(
         '{"fingerprint": {"table": {"number of rows": 7}}, "trials": {}}'

@@ -5,8 +5,9 @@ import pandas
 import pytest
 from matplotlib import pyplot
 from sklearn.datasets import make_moons
+from sklearn.exceptions import NotFittedError
 
-from cavity import GFITCClassifier, SEPClassifier
+from cavity import GFITCClassifier, SEPClassifier, TableClassifier
 from cavity.plot import (
     CalibrationDisplay,
     DecisionBoundaryDisplay,
@@ -120,6 +121,9 @@ def test_relevance_is_sorted_and_cut(fitted, ax):
         (lambda fit: DecisionBoundaryDisplay.from_estimator(fit, X, features=(0, 0)), "two different"),
         (lambda fit: InducingPointsDisplay.from_estimator(fit, features=("east", "up")), "'up'"),
         (lambda fit: PartialDependenceDisplay.from_estimator(fit, X, "up"), "feature='up'"),
+        (lambda fit: PartialDependenceDisplay.from_estimator(fit, X, [0, 1]), r"feature=\[0, 1\]"),
+        (lambda fit: PartialDependenceDisplay.from_estimator(fit, X, 2), "feature=2 .* from 0 to 1"),
+        (lambda fit: CalibrationDisplay.from_predictions([0, 1], [0.5, 0.5], n_bins=0), "n_bins=0"),
         (lambda fit: TrainingCurveDisplay.from_estimator(fit, y="loss"), "y='loss'"),
         (lambda fit: TrainingCurveDisplay.from_estimator(fit, x="hours"), "x='hours'"),
         (lambda fit: CalibrationDisplay.from_predictions([0, 1], np.ones((2, 3))), "2 classes"),
@@ -132,6 +136,20 @@ def test_relevance_is_sorted_and_cut(fitted, ax):
 def test_bad_arguments_are_named(fitted, call, message):
     with pytest.raises(ValueError, match=message):
         call(fitted)
+
+
+@pytest.mark.parametrize("model", [SEPClassifier(), TableClassifier()])
+def test_what_is_not_fitted_is_called_so(model):
+    for draw in (
+        lambda: RelevanceDisplay.from_estimator(model),
+        lambda: DecisionBoundaryDisplay.from_estimator(model, X),
+        lambda: InducingPointsDisplay.from_estimator(model, X),
+        lambda: PartialDependenceDisplay.from_estimator(model, X, 0),
+        lambda: TrainingCurveDisplay.from_estimator(model),
+        lambda: CalibrationDisplay.from_estimator(model, X, Y),
+    ):
+        with pytest.raises(NotFittedError, match="is not fitted yet"):
+            draw()
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch):

@@ -91,6 +91,16 @@ def test_categories_are_named_on_their_axis(model, ax):
     assert [text.get_text() for text in ax.get_xticklabels()] == ["AA", "DL", "UA", "(missing)"]
 
 
+def test_a_column_that_is_missing_in_all_rows_has_no_effect(model):
+    for column, nothing in (("hour", np.nan), ("date", pd.NaT)):
+        with pytest.raises(ValueError, match=f"'{column}' is missing in all rows of X"):
+            PartialDependenceDisplay.from_estimator(model, FRAME.assign(**{column: nothing}), column)
+    with pytest.raises(ValueError, match="features has 'hour', which is missing in all rows of X"):
+        DecisionBoundaryDisplay.from_estimator(
+            model, FRAME.assign(hour=np.nan), features=("hour", "distance")
+        )
+
+
 def test_relevance_is_that_of_columns(model, ax):
     RelevanceDisplay.from_estimator(model, ax=ax)
     assert {text.get_text() for text in ax.get_yticklabels()} == set(model.columns_)

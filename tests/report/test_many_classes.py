@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from matplotlib import pyplot
@@ -6,7 +8,8 @@ from sklearn.datasets import make_blobs
 from cavity import SEPClassifier
 from cavity.plot import DecisionBoundaryDisplay, PartialDependenceDisplay
 from cavity.plot.features import Effect, partial_effect
-from cavity.report import write_report
+from cavity.report import figures, write_report
+from cavity.report.scores import Evaluation
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +62,16 @@ def test_of_many_classes_those_are_shown_that_move():
     assert len(shown) == 6
     assert shown[:3] == ["a", "b", "c"]
     pyplot.close(figure)
+
+
+@pytest.mark.parametrize(("n_classes", "named"), [(10, True), (50, False)])
+def test_curves_are_named_if_the_names_fit_into_the_figure(n_classes, named):
+    rng = np.random.default_rng(0)
+    codes = np.arange(5 * n_classes) % n_classes
+    evaluation = Evaluation(
+        codes, np.log(rng.dirichlet(np.ones(n_classes), len(codes))), True, len(codes)
+    )
+    classes = [f"a long name {code}" for code in range(n_classes)]
+    target = SimpleNamespace(positive=None, classes=classes)
+    for figure in (figures.roc(target, evaluation), figures.precision_recall(target, evaluation)):
+        assert (">a long name 0</text>" in figure.svg) == named

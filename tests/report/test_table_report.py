@@ -125,6 +125,14 @@ def test_rows_of_every_kind(model, kind, tmp_path):
     assert "Judged on 80" in page
 
 
+def test_a_report_on_one_row_and_on_rows_without_cells_of_a_column(model, tmp_path):
+    page = report(model, tmp_path, NEW[:1], "delayed", n_effects=5)
+    assert f">{NEW['date'][0].date()}</text>" in page
+    page = report(model, tmp_path, NEW.assign(hour=np.nan, date=pd.NaT), "delayed", n_effects=5)
+    assert "Partial dependence on distance" in page
+    assert "Partial dependence on hour" not in page
+
+
 def test_rows_without_a_label_are_left_out(model, tmp_path):
     frame = NEW.copy()
     frame.loc[3:9, "delayed"] = None

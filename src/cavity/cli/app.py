@@ -74,6 +74,14 @@ class Commands(TyperGroup):
             sys.exit(status if isinstance(status, int) else 0)
         return status
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that the words name; some versions of typer put the type of an error first."""
+        try:
+            return super().invoke(ctx)
+        except _UsageError as error:
+            error.message = str(error.message).removeprefix("Value error, ")
+            raise
+
 
 app = typer.Typer(
     name="cavity",

@@ -68,7 +68,7 @@ def run_fit(request: FitRequest, reading: Reading, settings: Settings) -> None:
     parameters = _parameters(request, settings.force)
     # A fit that was interrupted has written its model as far as it had come.
     goes_on = request.resume and bool(_unfinished(request))
-    output = checked_output(request.output, settings.force or goes_on)
+    output = checked_output(request.output, settings.force or goes_on, (request.data,))
     with opened_table(request.data, reading) as table, signals_explained(request):
         _fit(request, request.target, parameters, table, output, settings)
 
@@ -89,14 +89,20 @@ def _fit(
         categorical_features=tuple(request.categorical or ()),
         cache_dir=str(output.parent),
     )
-    with progress_shown(settings.quiet) as watcher, reporting(watcher):
+    with (
+        progress_shown(settings.quiet) as watcher,
+        reporting(watcher),
+        _estimator(request, parameters) as estimator,
+    ):
+        estimator._check_parameters()  # before the table is read, which may take long
         watcher.stage(f"reading {table.name}")
         started = time.perf_counter()
         model.learn_columns(table, target, request.weight)
         if request.class_weight:
-            parameters["class_weight"] = parsed_class_weight(request.class_weight, model.labels_.values)
-        with _estimator(request, parameters) as model.estimator:
-            stopped = _train_and_save(model, table, request, output, started)
+            weights = parsed_class_weight(request.class_weight, model.labels_.values)
+            estimator.set_params(class_weight=weights)
+        model.estimator = estimator
+        stopped = _train_and_save(model, table, request, output, started)
     for note in model.notes_:
         say(note)
     summary = print_summary(model, request.output, settings)
@@ -341,7 +347,7 @@ def save_model(model: TableClassifier, output: Path) -> None:
 @contextmanager
 def signals_explained(request: FitRequest) -> Iterator[None]:
     """Let a signal that ends the fit say what it leaves: a model, a checkpoint or nothing."""
-    before = _version(request.output)
+    before, earlier = _version(request.output), _versions(_unfinished(request))
     try:
         yield
     except SignalledError as error:
@@ -350,9 +356,14 @@ def signals_explained(request: FitRequest) -> Iterator[None]:
         words = "nothing was written"
         if _version(request.output) != before:
             words = f"the model was written to {request.output}"
-        elif _unfinished(request):
+        elif _unfinished(request) and (request.resume or _versions(_unfinished(request)) != earlier):
             words = f"no model was written; --resume continues from {_unfinished(request)[0]}"
         raise SignalledError(error.number, words) from None
+
+
+def _versions(paths: list[Path]) -> list[tuple[int, int] | None]:
+    """Versions of files: with --force, those of an earlier fit stay until this one has its rows."""
+    return [_version(str(path)) for path in paths]
 
 
 def _version(path: str) -> tuple[int, int] | None:

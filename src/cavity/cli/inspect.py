@@ -48,7 +48,7 @@ def run_inspect(path: str, settings: Settings) -> None:
 def run_export(path: str, output: str | None, settings: Settings) -> None:
     """Write a model as an ONNX file."""
     target = checked_output(
-        str(Path(path).with_suffix(".onnx")) if output is None else output, settings.force
+        str(Path(path).with_suffix(".onnx")) if output is None else output, settings.force, (path,)
     )
     from cavity.export.onnx import to_onnx
 
@@ -234,11 +234,13 @@ def run_explain(
             rows = some_rows(model, table)
             n_rows = rows.num_rows
             watcher.stage("computing effects")
+            columns = columns_of(model, rows)
             for one in ranked:
                 j = model.columns_.index(one.name)
-                effect = partial_effect(model, rows, j, n_grid=_N_GRID, n_rows=n_rows)
-                cells = columns_of(model, rows).grid(j, _N_GRID).cells
-                effects.append({"column": one.name, **_as_document(effect, cells)})
+                grid = columns.grid(j, _N_GRID)
+                if grid.has_values:
+                    effect = partial_effect(model, rows, j, n_grid=_N_GRID, n_rows=n_rows)
+                    effects.append({"column": one.name, **_as_document(effect, grid.cells)})
     document = {
         "model": model_path,
         "classes": words,

@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -52,6 +52,8 @@ def loaded_model(path: str, jobs: int | None = None) -> TableClassifier:
 
 STDIN = "-"
 """Name of a table that means standard input."""
+_STDIN_NAME = "standard input"
+"""What messages call it."""
 _SUFFIXES = {b"PAR1": ".parquet", b"ARROW1": ".feather", b"\x1f\x8b": ".csv.gz", b"{": ".jsonl"}
 """Suffixes of files by their first bytes; others are text."""
 
@@ -63,6 +65,7 @@ def opened_table(data: str, reading: Reading) -> Iterator[Table]:
     Standard input is kept in a temporary file, since most commands go over the rows several times.
     """
     from cavity.data.table import open_table
+    from cavity.errors import SourceError
 
     tab = reading.sep is not None and reading.sep.lower() in ("tab", "\\t")
     opened = partial(
@@ -87,8 +90,11 @@ def opened_table(data: str, reading: Reading) -> Iterator[Table]:
         with path.open("wb") as file:
             file.write(start)
             shutil.copyfileobj(sys.stdin.buffer, file)
-        table = opened(path)
-        table.name = "standard input"
+        try:
+            table = opened(path)
+        except SourceError as error:
+            raise SourceError(str(error).replace(str(path), _STDIN_NAME)) from None
+        table.name = _STDIN_NAME
         yield table
 
 
@@ -116,14 +122,20 @@ STDOUT = "-"
 """Name of an output that means standard output."""
 
 
-def checked_output(path: str, force: bool) -> Path:
-    """Return the path if it can be written to; unless `force`, it must not exist."""
+def checked_output(path: str, force: bool, inputs: Sequence[str | None] = ()) -> Path:
+    """Return the path if it can be written to; unless `force`, it must not exist.
+
+    inputs: files that the command reads, which it does not replace in any case.
+    """
     target = Path(path)
     folder = target.parent
     if not path:
         raise CommandError("the name of the output is empty; give -o a file name")
     if target.is_dir():
         raise CommandError(f"{path}: is a folder; give a file name inside it")
+    for read in inputs:
+        if read is not None and target.exists() and os.path.exists(read) and target.samefile(read):
+            raise CommandError(f"{path}: is a file that this command reads; choose another name")
     if target.exists() and not force:
         raise CommandError(f"{path}: exists already; choose another name, or replace it with --force")
     if not folder.is_dir():

@@ -26,6 +26,7 @@ from cavity.cli.options import Deciding, Reading
 from cavity.cli.progress import Watcher, progress_shown
 from cavity.data.locations import DELIMITERS, FORMAT_OF, PARQUET
 from cavity.data.table import Table
+from cavity.estimators.facts import fit_facts
 from cavity.estimators.table import TableClassifier
 from cavity.estimators.table_prediction import (
     LabelledTableRows,
@@ -79,7 +80,7 @@ def run_predict(
         raise CommandError(f"--level {level:g} is not between 0 and 1; give a number such as 0.9")
     suffix = _checked_suffix(output, settings.json)
     if output != STDOUT:
-        checked_output(output, settings.force)
+        checked_output(output, settings.force, (model_path, data))
     model = loaded_model(model_path, jobs)
     decision = decision_of(deciding, model.labels_)
     with opened_table(data, reading) as table:
@@ -277,7 +278,7 @@ def run_report(
     settings: Settings,
 ) -> None:
     """Write the report on a model and the rows of a table."""
-    path = checked_output(output, settings.force)
+    path = checked_output(output, settings.force, (model_path, data, training))
     from cavity.report import write_report  # not for `cavity evaluate`
     from cavity.report.write import check_path
 
@@ -296,7 +297,13 @@ def run_report(
             whole = stack.enter_context(opened_table(training, reading))
             watcher.stage(f"reading {whole.name}")
             whole.require(target_of(model, model_path), "target column")
-            fitted = LabelledTableRows(model, whole, model.weight_)
+            fitted, known = LabelledTableRows(model, whole, model.weight_), fit_facts(model).rows
+            if len(fitted) != known:
+                raise CommandError(
+                    f"--training {training} has {len(fitted):,} rows, and the model was fitted to "
+                    f"{known:,}; give the table of the fit, or leave --training out: a fit with "
+                    "--holdout has left rows of its table out"
+                )
         watcher.stage("writing the report")
         title = f"Predicting {model.target_}"
         write_report(

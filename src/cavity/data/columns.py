@@ -206,6 +206,9 @@ _DAY = 86_400_000_000
 _YEAR = 365.2425
 _EPOCH_WEEKDAY = 3  # 1 January 1970 was a Thursday, and weeks begin on Monday
 
+_DIGITS = 12
+"""Digits of a place on a circle: more than the errors of sine and cosine."""
+
 PARTS = ("days", "time of year", "day of week", "time of day")
 """Parts of a point in time: the first is linear, the others are periodic."""
 
@@ -226,8 +229,12 @@ def parts_of(microseconds: IntArray) -> Array:
 
 
 def circle(share: Array) -> tuple[Array, Array]:
-    """A share of a period as a point on the unit circle, so that its end is next to its beginning."""
-    return np.sin(2 * np.pi * share), np.cos(2 * np.pi * share)
+    """A share of a period as a point on the unit circle, so that its end is next to its beginning.
+
+    Rounding errors are rounded away: noon is exactly opposite to midnight.
+    """
+    angle = 2 * np.pi * share
+    return np.round(np.sin(angle), _DIGITS), np.round(np.cos(angle), _DIGITS)
 
 
 class Encoder(Protocol):
@@ -264,6 +271,8 @@ class NumericEncoder:
 
     column: str
     fill: float
+    usual: tuple[float, float]
+    """Between which values nearly all numbers of training are."""
     marks_missing: bool
     """Whether there is a second feature, 1 where the number is missing."""
     kind: str = NUMERIC
@@ -382,6 +391,8 @@ class DateEncoder:
     column: str
     first: float
     """Day of the first date, since 1970."""
+    usual: tuple[float, float]
+    """Between which days, since 1970, the dates of training are."""
     parts: tuple[str, ...]
     """Those of `PARTS` that vary."""
     fill: tuple[float, ...]
@@ -430,8 +441,9 @@ _ENCODERS: dict[str, Callable[..., Encoder]] = {
 def encoders_as_text(encoders: Sequence[Encoder]) -> str:
     """The encoders in JSON, for a model file.
 
-    >>> encoders_from_text(encoders_as_text([NumericEncoder("age", 41.5, False)]))
-    [NumericEncoder(column='age', fill=41.5, marks_missing=False, kind='numeric', decimal='.')]
+    >>> encoder = NumericEncoder("age", 41.5, (18.0, 95.0), marks_missing=False)
+    >>> encoders_from_text(encoders_as_text([encoder])) == [encoder]
+    True
     """
     return json.dumps([{"type": type(encoder).__name__, **vars(encoder)} for encoder in encoders])
 

@@ -21,7 +21,6 @@ from sklearn.base import BaseEstimator
 
 from cavity.data.source import (
     LoadedBlock,
-    RawRows,
     RowSource,
     SomeSource,
     Source,
@@ -137,15 +136,19 @@ def values_of_estimator(estimator: BaseEstimator, X: AnyArray) -> AnyArray:
     return values
 
 
-def learn_tree(source: RowSource, n_leaves: int, seed: int) -> TreeRouting:
+def learn_tree(
+    source: RowSource, n_leaves: int, seed: int, held_out: IntArray | None = None
+) -> TreeRouting:
     """A decision tree with at most so many leaves, learned on a sample of a source's rows.
+
+    held_out: sorted numbers [k] of rows that take no part in training: it does not know their labels.
 
     It cuts where the classes differ. Of the leaves that a part of the rows may have, each side of a cut
     gets the share that it has of the rows. So no leaf has far fewer rows than others: each costs the
     algebra of its points once an epoch. Rows of one class are not cut, and there may be fewer leaves.
     """
-    rows, most = _sampled(source, seed), 2 * n_leaves - 1
-    X = np.asarray(rows.X, np.float32)  # as scikit-learn compares values
+    rows, most = source.take(_sampled(source, seed, held_out)), 2 * n_leaves - 1
+    X = _single(rows.X)
     feature, threshold = np.zeros(most, np.int64), np.zeros(most)
     left, right = np.arange(most), np.arange(most)
     n_nodes, todo = 1, [(0, np.arange(len(X)), n_leaves)]
@@ -179,15 +182,19 @@ def _best_cut(
 
     least = max(1, len(X) // (2 * n_leaves))
     stump = DecisionTreeClassifier(max_depth=1, min_samples_leaf=least, random_state=seed)
-    tree = stump.fit(X, labels, sample_weight=weight).tree_
+    with np.errstate(over="ignore", invalid="ignore"):  # sums of huge values, to look for NaN
+        tree = stump.fit(X, labels, sample_weight=weight).tree_
     return (int(tree.feature[0]), float(tree.threshold[0])) if tree.node_count == 3 else None
 
 
-def learn_from_numbers(source: RowSource, numbers: ArrayLike, seed: int) -> TreeRouting:
+def learn_from_numbers(
+    source: RowSource, numbers: ArrayLike, seed: int, held_out: IntArray | None = None
+) -> TreeRouting:
     """A decision tree that learns a user's leaf numbers [n] on a sample of a source's rows.
 
     numbers: numbers or words, one for each row that the user has passed. New rows have none: so the tree
-    says where rows are, also those of the source.
+    says where rows are, also those of the source. held_out: sorted numbers [k] of rows that take no part
+    in training. What was said of them may come from their labels: the tree does not know it.
     """
     from sklearn.tree import DecisionTreeClassifier
 
@@ -200,12 +207,10 @@ def learn_from_numbers(source: RowSource, numbers: ArrayLike, seed: int) -> Tree
         )
     values, codes = np.unique(given[kept], return_inverse=True)
     _require_few(values, "leaves, an array,")
-    size = _sample_size(source)
-    chosen = np.arange(source.n_rows)
-    if source.n_rows > size:
-        chosen = np.sort(np.random.default_rng(seed).choice(source.n_rows, size, replace=False))
+    chosen = _sampled(source, seed, held_out)
     tree = DecisionTreeClassifier(random_state=seed)
-    tree.fit(source.take(chosen).X, codes[chosen])
+    with np.errstate(over="ignore", invalid="ignore"):  # sums of huge values, to look for NaN
+        tree.fit(_single(source.take(chosen).X), codes[chosen])
     found = tree.classes_[tree.tree_.value[:, 0].argmax(axis=1)]
     routing = TreeRouting.of(tree.tree_)
     return replace(routing, leaf=np.where(routing.leaf < 0, -1, found))
@@ -244,14 +249,23 @@ def leaves_of_rows(source: Source, routing: Routing) -> IntArray:
     return leaf
 
 
-def _sampled(source: RowSource, seed: int) -> RawRows:
-    """Rows that a routing is learned from."""
-    return source.sample(_sample_size(source), np.random.default_rng(seed))
+def _single(X: AnyArray) -> AnyArray:
+    """Rows X [n, d] in single precision, in which scikit-learn compares values.
+
+    Values beyond its range are at its ends. A routing need not move them: no threshold is larger.
+    """
+    most = np.finfo(np.float32).max
+    return np.clip(X, -most, most).astype(np.float32)
 
 
-def _sample_size(source: RowSource) -> int:
-    """Most rows that a routing is learned from."""
-    return min(SAMPLE_ROWS, max(1_000, _SAMPLE_VALUES // source.n_features))
+def _sampled(source: RowSource, seed: int, held_out: IntArray | None) -> IntArray:
+    """Sorted numbers of the rows that a routing is learned from: none of those held out [k]."""
+    left_out = np.zeros(0, np.int64) if held_out is None else held_out
+    n, most = source.n_rows - len(left_out), max(1_000, _SAMPLE_VALUES // source.n_features)
+    drawn = np.random.default_rng(seed).choice(n, min(n, most, SAMPLE_ROWS), replace=False)
+    # The i-th of the other rows has the number i, and one more for each held-out row before it.
+    before = left_out - np.arange(len(left_out))
+    return np.sort(drawn + np.searchsorted(before, drawn, side="right"))
 
 
 def leaves_in_order(counts: IntArray, start: int, stop: int) -> IntArray:

@@ -36,6 +36,8 @@ SAMPLE = 50_000
 """Sample size for the median of a column; up to twice as many values are kept."""
 _MOST_COUNTED = 20_000
 """Levels of a column that are counted at most; if there are more, the rarest are dropped."""
+_UNUSUAL = 1e-3
+"""Share of the numbers of a column that are smaller than usual, and of those that are larger."""
 _FLOAT32_LOSS = 1e-5
 """Rounding error of float32 that does not matter, in standard deviations of a column."""
 
@@ -113,7 +115,12 @@ class NumericScan:
         loss = 0.0 if self.low == self.high else largest * 2**-24
         single = bool(largest < 1e30 and loss <= _FLOAT32_LOSS * max(deviation, 1e-30))
         encoder = NumericEncoder(
-            self.column, self.sample.median, self.missing > 0, self.form.kind, self.form.decimal
+            self.column,
+            self.sample.median,
+            self.sample.usual,
+            self.missing > 0,
+            self.form.kind,
+            self.form.decimal,
         )
         if not self.missing and (why := self.order.identifies_rows(self.high - self.low)):
             note = f"{self.column!r} {why} and is left out"
@@ -227,6 +234,15 @@ class Sample:
         """Median of the sample."""
         return float(np.median(np.concatenate(self._kept)))
 
+    @property
+    def usual(self) -> tuple[float, float]:
+        """The range of the sample without its smallest and largest values, if there are others."""
+        values = np.concatenate(self._kept)
+        low, high = np.quantile(values, [_UNUSUAL, 1.0 - _UNUSUAL], method="nearest")
+        if low == high:
+            low, high = values.min(), values.max()
+        return float(low), float(high)
+
 
 class LevelScan:
     """Counts of the values of a column of strings."""
@@ -331,6 +347,7 @@ class DateScan:
         encoder = DateEncoder(
             self.column,
             first,
+            (float(self.low[0]), float(self.high[0])),
             parts,
             tuple(float(value) for value in fill),
             self.missing > 0,

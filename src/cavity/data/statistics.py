@@ -349,9 +349,9 @@ class Distribution:
         return float(median), float(spread)
 
     def scaled(self, scaling: Scaling) -> Distribution:
-        """The same column after a scaling of one column; values that have become equal are joined."""
+        """The same column after a scaling of one column; values that differ by rounding are joined."""
         values = scaling.apply(self.values[:, None], FLOAT64)[:, 0]
-        first = np.diff(values, prepend=-np.inf) > 0
+        first = np.diff(values, prepend=-np.inf) > ROUNDING
         return Distribution(values[first], _total_weights(np.cumsum(first) - 1, self.weight))
 
     def knots(self) -> tuple[Array, Array]:

@@ -108,6 +108,8 @@ class SparseGPClassifier(ConfiguredClassifier):
 
     _on_cluster: ClassVar[bool] = False
     """Whether the rows of a fit are on a Dask cluster."""
+    _shared_by_clones: ClassVar[tuple[str, ...]] = ("leaves",)
+    """Parameters that clones share: an estimator as `leaves` has been fitted, and stays so."""
 
     def fit(
         self,
@@ -184,13 +186,12 @@ class SparseGPClassifier(ConfiguredClassifier):
 
     def _open_fit(self, source: RowSource, backend: Backend, validation: RawRows | None) -> OpenFit:
         """What is known of a fit before its race: configuration, mean function, held-out rows, start."""
-        seed, routing = self._seed(), None
-        if self._router is not None and not self._continues:
-            routing = self._learned_routing(source, backend, seed)
+        seed, own_leaves = self._seed(), self._router is not None and not self._continues
+        routing: Routing | None = None
 
         def configure(decided: Mapping[str, Any]) -> TrainingConfig:
-            if routing is not None:
-                decided = {"n_leaves": routing.n_leaves, **decided}
+            if own_leaves:  # how many they are is known when the held-out rows are
+                decided = {"n_leaves": 1 if routing is None else routing.n_leaves, **decided}
             sets, own = tuple(source.feature_sets), validation is not None
             return self._resolve(source.n_rows, seed, decided, sets, own_validation=own)
 
@@ -207,9 +208,13 @@ class SparseGPClassifier(ConfiguredClassifier):
         else:
             offset = None if mean is None else mean(validation.X).T
             held_out = HeldOut(np.zeros(0, np.int64), validation, offset)
+        if own_leaves:
+            numbers = None if held_out is None else held_out.numbers
+            routing = self._learned_routing(source, backend, seed, numbers)
+            config = configure({})
         make_start = cached_starts(
             lambda scaling, one: self._start(
-                with_feature_set(rows, one.feature_set), scaling, one, routing
+                with_feature_set(rows, one.feature_set), scaling, one, routing, held_out
             )
         )
         return OpenFit(
@@ -324,6 +329,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         scaling: Scaling,
         config: TrainingConfig,
         routing: Routing | None = None,
+        held_out: HeldOut | None = None,
     ) -> Start:
         """Where training begins: where an earlier fit has ended, or at points that are chosen."""
         previous = self._previous_fit(source.n_features)
@@ -336,6 +342,7 @@ class SparseGPClassifier(ConfiguredClassifier):
             kernel=self.kernel,
             inducing_points=self._own_points(),
             routing=routing,
+            held_out=held_out,
         )
 
     def _previous_fit(self, n_features: int) -> PreviousFit | None:
@@ -469,10 +476,12 @@ class SparseGPClassifier(ConfiguredClassifier):
         return Relevance(model, names_of_features(self))
 
     def __sklearn_clone__(self) -> SparseGPClassifier:
-        """A clone with the same `leaves`: an estimator there has been fitted, and stays so."""
-        other: SparseGPClassifier = super().__sklearn_clone__()
-        if routes(self._router):
-            other.set_params(leaves=self._router)
+        """A clone that has the same objects as parameters that are not to be copied."""
+        same = {n: v for n, v in self.get_params(deep=False).items() if n in self._shared_by_clones}
+        without = object.__new__(type(self))
+        without.__dict__.update(vars(self) | dict.fromkeys(same))
+        other: SparseGPClassifier = super(SparseGPClassifier, without).__sklearn_clone__()
+        other.set_params(**same)
         return other
 
     def __sklearn_is_fitted__(self) -> bool:

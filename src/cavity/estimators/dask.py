@@ -23,7 +23,7 @@ except ImportError as error:
 import numpy as np
 import pandas
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
@@ -183,6 +183,8 @@ class DaskClassifier(TrainedGPClassifier):
     """What the Dask classifiers share: rows in shards, passes on workers, lazy predictions."""
 
     _on_cluster: ClassVar[bool] = True
+    _shared_by_clones: ClassVar[tuple[str, ...]] = ("leaves", "client")
+    """A client is a connection, which cannot be copied."""
     _local: ClassVar[type[TrainedGPClassifier]]
 
     def __init__(
@@ -360,15 +362,6 @@ class DaskClassifier(TrainedGPClassifier):
         if self.client.status != "running":
             return np.full(values.shape, np.nan)
         return np.asarray(self.client.compute(values).result())
-
-    def __sklearn_clone__(self) -> DaskClassifier:
-        # A client is a connection, which cannot be copied; leaves may be an estimator that is fitted.
-        copies = {
-            name: clone(value, safe=False)
-            for name, value in self.get_params(deep=False).items()
-            if name not in ("client", "leaves")
-        }
-        return type(self)(**copies, client=self.client, leaves=self.leaves)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted model to one file, as a classifier of one machine; see `cavity.save`."""

@@ -51,8 +51,7 @@ class AtBound(NamedTuple):
 
 def warn_of_ending(model: SparseGPClassifier, result: FitResult) -> None:
     """Warn about a fit that was interrupted, has not converged, or ended at a bound of the kernel."""
-    name = type(model).__name__
-    words = _words_of_ending(name, model.config_.tol, result)
+    words = _words_of_ending(model, result)
     found = parameters_at_bounds(model.kernel_) if model.config_.learn_kernel else []
     if found and not result.interrupted:
         bounds = _words_of_bounds(model, found)
@@ -61,8 +60,8 @@ def warn_of_ending(model: SparseGPClassifier, result: FitResult) -> None:
         warn_user(words, ConvergenceWarning)
 
 
-def _words_of_ending(name: str, tol: float, result: FitResult) -> str | None:
-    steps = f"{result.n_iter} iterations"
+def _words_of_ending(model: SparseGPClassifier, result: FitResult) -> str | None:
+    name, steps = type(model).__name__, f"{result.n_iter} iterations"
     if result.interrupted:
         return f"{name} was interrupted after {steps}; it is fitted with what it had learned by then"
     if result.stuck:
@@ -71,9 +70,12 @@ def _words_of_ending(name: str, tol: float, result: FitResult) -> str | None:
             'try scaling="standard", other inducing_points or tighter kernel bounds'
         )
     if not result.converged:
+        given = model.get_params(deep=False)
+        limits = [one for one in ("tol", "max_epochs", "max_iter") if one in given]
+        limits += ["max_seconds"] if given.get("max_seconds") is not None else []
         return (
-            f"{name} stopped after {steps} before it converged to tol={tol:g}; raise tol, max_epochs, "
-            "max_iter or whatever budget was set"
+            f"{name} stopped after {steps} before it converged to tol={model.config_.tol:g}; raise "
+            f"{' or '.join(limits)}"
         )
     return None
 

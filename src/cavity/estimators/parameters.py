@@ -36,7 +36,7 @@ from cavity.inference.config_checks import (
     one_of,
     whole_from,
 )
-from cavity.typing import Array, ClassWeight, RandomSeed
+from cavity.typing import Array, ClassWeight, IntArray, RandomSeed
 
 ConfigFields: TypeAlias = dict[str, Any]
 """Fields of `TrainingConfig` by name."""
@@ -156,13 +156,18 @@ class ConfiguredClassifier(GPPredictor):
         leaves = self.leaves
         return None if isinstance(leaves, (Integral, str)) else leaves
 
-    def _learned_routing(self, source: RowSource, backend: Backend, seed: int) -> Routing:
-        """The routing that the user's estimator or leaf numbers give."""
+    def _learned_routing(
+        self, source: RowSource, backend: Backend, seed: int, held_out: IntArray | None = None
+    ) -> Routing:
+        """The routing that the user's estimator or leaf numbers give.
+
+        held_out: sorted numbers [k] of rows whose leaf numbers it must not know.
+        """
         router = self._router
         assert router is not None
         if routes(router):
             return backend.routing_of(source, router)
-        return learn_from_numbers(source, router, seed)
+        return learn_from_numbers(source, router, seed, held_out)
 
     @property
     def _given_points(self) -> ArrayLike | None:

@@ -125,7 +125,8 @@ class OpenFit:
     @property
     def chooses_predicting(self) -> bool:
         """Whether held-out rows choose the number of inducing points for predicting."""
-        return self.candidates is not None and "n_predicting" in self.candidates.free
+        is_asked = self.candidates is not None and "n_predicting" in self.candidates.free
+        return is_asked and self.held_out is not None
 
 
 def decide(fit: OpenFit, make_fingerprint: Callable[[], Fingerprint]) -> RaceDecision:

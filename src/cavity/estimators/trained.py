@@ -13,6 +13,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from cavity.estimators.parameters import ConfigFields
 from cavity.estimators.streaming import StreamingGPClassifier
+from cavity.inference.checkpoint_file import prepare_path
 from cavity.inference.config import TrainingConfig
 from cavity.inference.optimizers import Optimizer
 from cavity.typing import (
@@ -134,6 +135,7 @@ class TrainedGPClassifier(StreamingGPClassifier):
             )
 
     def _checkpoint_path(self, config: TrainingConfig) -> Path | None:
+        """Where training is saved, if it can be written there."""
         if self.checkpoint is None:
             return None
         if config.schedule == "lbfgs":
@@ -141,4 +143,6 @@ class TrainedGPClassifier(StreamingGPClassifier):
                 f"checkpoint={str(self.checkpoint)!r} does not go with L-BFGS over all rows; use "
                 'batch_size, or posterior_update="natural"'
             )
-        return Path(self.checkpoint)
+        path = Path(self.checkpoint)
+        prepare_path(path)
+        return path

@@ -168,6 +168,9 @@ def _check_encoder(encoder: NumericEncoder | CategoricalEncoder | DateEncoder) -
         raise ModelFileError(f"its column {encoder.column!r} has the unknown kind {encoder.kind!r}")
     if isinstance(encoder, CategoricalEncoder):
         return
+    low, high = encoder.usual
+    if not (np.isfinite(encoder.usual).all() and low <= high):
+        raise ModelFileError(f"its column {encoder.column!r} usually has values from {low} to {high}")
     if isinstance(encoder, NumericEncoder) and encoder.decimal not in (POINT, COMMA):
         raise ModelFileError(
             f"its column {encoder.column!r} has the unknown decimal sign {encoder.decimal!r}"

@@ -36,7 +36,7 @@ from cavity.gp.model import Model
 from cavity.memory import require_memory
 from cavity.version import __version__
 
-FORMAT = 3
+FORMAT = 4
 """Version of the file format. It is raised whenever this version of cavity cannot read older files, for
 example because a class has moved: files name classes by their modules."""
 _HEADER = "cavity.json"

@@ -312,6 +312,8 @@ def reliability_bins(
     >>> bins.frequency.tolist(), bins.count.tolist()
     ([0.5, 1.0], [2, 1])
     """
+    if n_bins < 1:
+        raise ValueError(f"n_bins={n_bins!r} is not possible; it must be a whole number from 1")
     if strategy == "uniform":
         edges = np.linspace(0.0, 1.0, n_bins + 1)[1:-1]
     elif strategy == "quantile":

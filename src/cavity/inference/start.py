@@ -211,10 +211,12 @@ def chosen_start(
     kernel: Kernel | None = None,
     inducing_points: Array | None = None,
     routing: Routing | None = None,
+    held_out: HeldOut | None = None,
 ) -> Start:
     """Inducing points chosen among the rows, or the given ones [m, d] in the units of the user.
 
-    routing: which leaf a row falls into, if there are leaves; None learns a tree.
+    routing: which leaf a row falls into, if there are leaves; None learns a tree. held_out: the rows
+    whose labels that tree must not know.
     """
     own, Z = kernel_and_points(
         source,
@@ -230,7 +232,8 @@ def chosen_start(
     if config.n_leaves is not None:
         assert config.n_local is not None
         if routing is None:
-            routing = learn_tree(source, config.n_leaves, config.seed)
+            unknown = None if held_out is None else held_out.numbers
+            routing = learn_tree(source, config.n_leaves, config.seed, unknown)
         local, leaves = _leaves_to_start(source, scaling, config, kernel, own, Z, routing)
         own = own + local
     start = Start(ParameterSpace(own, Z, config.learn_kernel, config.learn_inducing), leaves=leaves)
@@ -404,8 +407,13 @@ def prepare_trainer(
     leaf a row falls into, if the configuration has leaves (`cavity.data.routing`); None learns a tree.
     """
     source, backend = rows.source, rows.backend
-    make_start = partial(
-        chosen_start, source, kernel=kernel, inducing_points=inducing_points, routing=routing
-    )
     held_out = hold_out_rows(source, config, backend)
+    make_start = partial(
+        chosen_start,
+        source,
+        kernel=kernel,
+        inducing_points=inducing_points,
+        routing=routing,
+        held_out=held_out,
+    )
     return make_trainer(open_problem(source, config, backend, make_start, held_out), config)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeGuard, cast
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from cavity.data.columns import BOOLEAN, DATE, NUMERIC, CategoricalEncoder, coerced
 from cavity.data.frames import as_arrow
@@ -53,6 +55,11 @@ class Grid(NamedTuple):
     labels: tuple[str, ...] | None = None
     """[g]: names of the values, if they are categories."""
 
+    @property
+    def has_values(self) -> bool:
+        """Whether there are any: a column may be missing in all rows."""
+        return len(self.positions) > 0
+
 
 class Columns(ABC):
     """Columns of some rows of the user, and the classifier's inputs when some of them are changed."""
@@ -70,6 +77,11 @@ class Columns(ABC):
             if feature not in self.names:
                 raise ValueError(f"feature={feature!r} is not one of {self.names}")
             return self.names.index(feature)
+        d = len(self.names)
+        if not isinstance(feature, Integral) or not -d <= feature < d:
+            raise ValueError(
+                f"feature={feature!r} is not a column; give a name, or a number from 0 to {d - 1}"
+            )
         return int(feature)
 
     @abstractmethod
@@ -262,6 +274,7 @@ def columns_of(
     max_rows: int = 10_000,
 ) -> Columns:
     """Columns of up to `max_rows` evenly spaced rows X, with their labels y."""
+    check_is_fitted(estimator)
     if is_table(estimator):
         return TableColumns(estimator, X, y, max_rows=max_rows)
     fitted = cast(FittedClassifier, estimator)

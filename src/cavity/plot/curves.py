@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from cavity.gp.metrics import Bins, calibration_error, reliability_bins
 from cavity.inference.history import Iteration
@@ -196,6 +197,8 @@ class TrainingCurveDisplay(Display):
         """Draw the curves of several fitted estimators: a list, or a dictionary by name."""
         if not isinstance(estimators, Mapping):
             estimators = named_apart(estimators, lambda one: type(one).__name__)
+        for one in estimators.values():
+            check_is_fitted(one)
         return cls({name: one.history_ for name, one in estimators.items()}, y=y, x=x).plot(ax)
 
     def curve(self, name: str) -> tuple[Array, Array]:

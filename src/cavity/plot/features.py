@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import expit, logit
+from sklearn.utils.validation import check_is_fitted
 
 from cavity.gp.relevance import Relevance
 from cavity.inference.fitted import names_of_features
@@ -59,6 +60,7 @@ class RelevanceDisplay(Display):
         ax: Axes | None = None,
     ) -> RelevanceDisplay:
         """Show `relevance_` of the `max_features` most relevant features, or columns of a table."""
+        check_is_fitted(estimator)
         names = names_of_features(estimator, feature_names)
         return cls(estimator.relevance_, names, max_features=max_features).plot(ax)
 
@@ -155,6 +157,11 @@ def partial_effect(
     n_draws = n_draws or (200 if two else 64)
     rng = np.random.default_rng(seed)
     grid = columns.grid(feature, n_grid)
+    if not grid.has_values:
+        raise ValueError(
+            f"{columns.names[feature]!r} is missing in all rows of X, so there are no values to predict "
+            "at; pass rows that have some"
+        )
     chosen = np.sort(rng.choice(columns.n_rows, min(n_rows, columns.n_rows), replace=False))
     some = chosen[spaced(len(chosen), _BAND_ROWS if two else _BAND_ROWS // 2)]
     mean = _averages(proba_at(columns.fitted, _inputs(columns, feature, grid, chosen)), len(chosen))
@@ -290,6 +297,10 @@ class PartialDependenceDisplay(Display):
             long = max(map(len, words)) * len(words) > _MAX_LETTERS
             ax.set_xticks(grid, words, rotation=90 if long else 0)
             ax.set_xlim(-0.5, len(grid) - 0.5)
+        elif len(grid) < 3:
+            dates = grid.astype("datetime64[D]").astype(str) if grid.dtype.kind == "M" else None
+            ax.set_xticks(grid, dates)
+            ax.margins(x=0.3)
         elif grid.dtype.kind == "M":
             from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
@@ -298,9 +309,6 @@ class PartialDependenceDisplay(Display):
             ax.xaxis.set_major_formatter(
                 ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
             )
-        elif len(grid) < 3:
-            ax.set_xticks(grid)
-            ax.margins(x=0.3)
 
     def _shown(self) -> list[int]:
         """Classes to show: the positive one, or of many those whose probabilities vary most."""

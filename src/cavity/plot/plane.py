@@ -84,6 +84,12 @@ class DecisionBoundaryDisplay(Display):
         columns = columns_of(estimator, X, y, feature_names=feature_names, max_rows=max_rows)
         pair = two_positions(columns, features)
         rows = np.column_stack([columns.numbers(j) for j in pair])
+        for j, values in zip(pair, rows.T, strict=True):
+            if np.isnan(values).all():
+                raise ValueError(
+                    f"features has {columns.names[j]!r}, which is missing in all rows of X; choose "
+                    "another column, or pass rows that have values of it"
+                )
         xs, ys = (_axis(values, grid_resolution, margin) for values in rows.T)
         cells = [part.ravel() for part in np.meshgrid(xs, ys)]
         inputs = columns.inputs(None, dict(zip(pair, cells, strict=True)))

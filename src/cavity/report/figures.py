@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from sklearn.metrics import precision_recall_curve, roc_curve
@@ -208,8 +208,18 @@ def judged(target: ReportTarget, evaluation: Evaluation) -> list[int]:
     return [code for code in codes if 0 < np.sum(evaluation.codes == code) < len(evaluation.codes)]
 
 
+_MOST_NAMED = 10
+"""Most classes whose curves are named: more names do not fit into a figure."""
+
+
 def _shade(target: ReportTarget, code: int) -> str:
     return colour(0 if target.positive is not None else code)
+
+
+def _name(ax: Axes, curves: Sized, place: Literal["lower left", "lower right"]) -> None:
+    """Name the curves of the classes in a corner, unless there are too many for it."""
+    if len(curves) <= _MOST_NAMED:
+        ax.legend(frameon=False, fontsize="small", loc=place)
 
 
 def roc(target: ReportTarget, evaluation: Evaluation) -> Figure:
@@ -227,7 +237,7 @@ def roc(target: ReportTarget, evaluation: Evaluation) -> Figure:
         ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
         ax.set_xlabel("false positive rate")
         ax.set_ylabel("true positive rate")
-        ax.legend(frameon=False, fontsize="small", loc="lower right")
+        _name(ax, curves, "lower right")
 
     told = "; ".join(
         f"{target.classes[code]}: {np.interp(0.1, x, y):.0%} of its rows are found at a false positive "
@@ -253,7 +263,7 @@ def precision_recall(target: ReportTarget, evaluation: Evaluation) -> Figure:
         ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02), aspect="equal")
         ax.set_xlabel("recall")
         ax.set_ylabel("precision")
-        ax.legend(frameon=False, fontsize="small", loc="lower left")
+        _name(ax, curves, "lower left")
 
     told = "; ".join(
         f"{target.classes[code]}: a precision of {precision[recall >= 0.5].max():.0%} with half of its "

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
@@ -384,9 +385,10 @@ def effects_part(
     target: ReportTarget, view: View, options: ReportOptions
 ) -> list[tuple[Effect, figures.Figure]]:
     """Partial dependence on the most relevant columns."""
+    present = (j for j in view.order.tolist() if view.columns.grid(j, 1).has_values)
     effects = [
-        partial_effect(view.estimator, view.X, int(column), seed=options.seed)
-        for column in view.order[: options.n_effects]
+        partial_effect(view.estimator, view.X, column, seed=options.seed)
+        for column in islice(present, options.n_effects)
     ]
     return [(effect, figures.partial_dependence(target, view, effect)) for effect in effects]
 
@@ -413,7 +415,9 @@ def two_features(view: View) -> tuple[int, int] | None:
     One of them has more than two values, if any column has.
     """
     numbers = {int(j): view.columns.values(int(j)) for j in view.order}
-    order = [j for j, values in numbers.items() if values.dtype.kind == "f"]
+    order = [
+        j for j, values in numbers.items() if values.dtype.kind == "f" and not np.isnan(values).all()
+    ]
     if len(order) < 2:
         return None
     first, second = order[:2]

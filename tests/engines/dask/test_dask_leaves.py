@@ -8,8 +8,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cavity import DaskSEPClassifier, DaskSVIClassifier, SEPClassifier, SVIClassifier
 from cavity.data.routing import TreeRouting, leaves_in_order
-from cavity.engines.dask import layout
-from cavity.engines.dask.cluster import Cluster
+from cavity.engines.dask import cluster, layout, shards
+from cavity.engines.dask.cluster import Cluster, DyingWorkersError
 from cavity.engines.dask.collections import lazy_table
 from cavity.engines.dask.comm import pack
 from cavity.engines.dask.engine import DaskEngine
@@ -195,6 +195,33 @@ def test_held_out_rows_decide_on_leaves_on_a_cluster(client, monkeypatch):
     assert other.config_ == one.config_
     assert [entry.log_loss for entry in other.race_] == [entry.log_loss for entry in one.race_]
     assert_array_equal(other.model_.posterior.mean, one.model_.posterior.mean)
+
+
+def dies(*_):
+    raise DyingWorkersError("workers die while they run the tasks of this fit")
+
+
+@pytest.mark.parametrize("fault", ["memory of the driver", "memory of the workers", "deaths"])
+def test_a_trial_that_cannot_sort_the_rows_loses(client, fault, monkeypatch):
+    patches = {
+        "memory of the driver": (shards, "_BYTES_TO_SORT", 10**15),
+        "memory of the workers": (cluster, "HELD_SHARE", 1e-9),
+        "deaths": (ShardedSource, "_require_memory_to_sort", dies),
+    }
+    monkeypatch.setattr(*patches[fault])
+    monkeypatch.setattr(layout, "LEAST_ROWS", 500)
+    monkeypatch.setattr(decisions, "DEFAULT_POINTS", 5)
+    monkeypatch.setattr(candidates, "POINTS", 10)
+    monkeypatch.setattr(candidates, "POINTS_BESIDE_LEAVES", 5)
+    settings = {**BATCHES, "batch_size": 500, "leaves": "auto", "n_inducing": "auto"}
+    model = classifier(**settings, client=client).fit(*chunked(*stripes(2_000), 1_000))
+    with_leaves = [entry for entry in model.race_ if entry.n_leaves is not None]
+    assert with_leaves
+    assert all(np.isinf(entry.log_loss) for entry in with_leaves)
+    assert model.config_.n_leaves is None
+    words = "workers die" if fault == "deaths" else "leaves=None"
+    with pytest.raises(MemoryError, match=words):
+        classifier(**WHOLE, client=client).fit(*chunked(X, LABELS, 300))
 
 
 def test_rows_are_held_in_the_order_of_their_leaves(client):

@@ -45,31 +45,15 @@ OOD_WARNING = 0.5
 
 def model_schema(model: TableClassifier) -> JsonObject:
     """Describe the columns, in the order of the training table, and the classes."""
-    places = _places(model)
     return {
         "target": model.target_,
         "classes": model.classes_.tolist(),
-        "columns": [_column(e, *places[e.column]) for e in model.preprocessor_.encoders_],
+        "columns": [_column(encoder) for encoder in model.preprocessor_.encoders_],
         "ood_warning": OOD_WARNING,
     }
 
 
-def typical_ranges(model: TableClassifier) -> dict[str, tuple[float, float]]:
-    """The range of the inducing points, which stand for the training rows, in each column of numbers."""
-    places = _places(model)
-    return {e.column: places[e.column] for e in model.preprocessor_.encoders_ if e.kind == NUMERIC}
-
-
-def _places(model: TableClassifier) -> dict[str, tuple[float, float]]:
-    """The range of the inducing points along the first feature of each column."""
-    points = np.asarray(model.estimator_.model_.inducing_points, dtype=np.float64)
-    encoders = model.preprocessor_.encoders_
-    first = np.cumsum([0, *(len(e.features) for e in encoders[:-1])])
-    low, high = points.min(axis=0)[first].tolist(), points.max(axis=0)[first].tolist()
-    return {e.column: (a, b) for e, a, b in zip(encoders, low, high, strict=True)}
-
-
-def _column(encoder: Encoder, low: float, high: float) -> JsonObject:
+def _column(encoder: Encoder) -> JsonObject:
     """One column: its kind, what it may hold, and a value in the middle."""
     column: JsonObject = {"name": encoder.column, "kind": encoder.kind}
     if isinstance(encoder, CategoricalEncoder):
@@ -84,13 +68,13 @@ def _column(encoder: Encoder, low: float, high: float) -> JsonObject:
         middle = encoder.first + (encoder.fill[0] if days else 0.0)
         column |= {"missing": encoder.marks_missing, "example": _date(middle)}
         if days:
-            column["range"] = [_date(encoder.first + low), _date(encoder.first + high)]
+            column["range"] = [_date(day) for day in encoder.usual]
     elif isinstance(encoder, NumericEncoder):
         column |= {"missing": encoder.marks_missing, "example": encoder.fill}
         if encoder.kind == BOOLEAN:
             column["example"] = encoder.fill > 0.5
         else:
-            column["range"] = [low, high]
+            column["range"] = list(encoder.usual)
     return column
 
 
@@ -198,7 +182,7 @@ _BODY = "the body"
 """What errors call the body of a request."""
 _FORM = '{"rows": [{"column": value, …}, …]}'
 _TOLERANCE = 0.25
-"""How far beyond its typical range, in shares of the range's width, a number gives no warning yet."""
+"""How far beyond its usual range, in shares of the range's width, a number gives no warning yet."""
 
 
 class RequestError(Exception):
@@ -246,7 +230,7 @@ def rows_of_csv(body: bytes, model: TableClassifier, most: int) -> pa.Table:
     pa, _ = import_arrow()
     if not body.strip():
         raise RequestError(400, f"{_BODY} is empty; send a line of names and a line for each row")
-    table: Table = TextTable([RemoteFile(_BODY, "body", _OneFile(body))], _BODY, Dialect(sep=","))
+    table: Table = TextTable([RemoteFile(_BODY, "body", _OneFile(body))], _BODY, Dialect())
     check_names(table.columns, model)
     used = [name for name in model.columns_ if name in table.columns]
     if not used:
@@ -359,9 +343,12 @@ def _notes(model: TableClassifier, rows: pa.Table, ood_score: Array) -> list[lis
             for i, word in enumerate(words.to_pylist()) if new else ():
                 if word in new:
                     notes[i].append(f"{encoder.column} is {word!r}, which training did not have")
-    for name, (low, high) in typical_ranges(model).items():
-        for i, value in _beyond(rows.column(name), low, high):
-            notes[i].append(f"{name} is {value:g}, far from the usual {low:.4g} to {high:.4g}")
+        elif isinstance(encoder, NumericEncoder) and encoder.kind == NUMERIC:
+            low, high = encoder.usual
+            for i, value in _beyond(rows.column(encoder.column), low, high):
+                notes[i].append(
+                    f"{encoder.column} is {value:g}, far from the usual {low:.4g} to {high:.4g}"
+                )
     for i in np.flatnonzero(ood_score > OOD_WARNING).tolist():
         notes[i].append("little is known about such rows: the training rows are far from this one")
     return notes

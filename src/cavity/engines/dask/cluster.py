@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import dask
-from distributed import Client, Future, KilledWorker, LocalCluster
+from distributed import Client, Future, KilledWorker, LocalCluster, Worker
 from distributed.comm import CommClosedError
 from distributed.utils import CancelledError
 
@@ -24,6 +24,8 @@ from cavity.errors import ClusterError
 WORKER_TIMEOUT = 60.0
 """Seconds without any worker after which a fit gives up; the Dask configuration key
 `cavity.worker-timeout` overrides it."""
+HELD_SHARE = 0.6
+"""Share of the workers' memory that rows may take: beyond it Dask writes them to disk."""
 _POLL = 0.5
 """Seconds between two checks of the workers."""
 _MOST_DEATHS = 3
@@ -31,6 +33,10 @@ _MOST_DEATHS = 3
 
 FAULTS = (CancelledError, KilledWorker, CommClosedError)
 """Errors of Dask that mean lost data or workers, not an error of the work itself."""
+
+
+class DyingWorkersError(ClusterError, MemoryError):
+    """Workers die while they run a task, most often for want of memory: so a trial of a race loses."""
 
 
 class Cluster:
@@ -52,7 +58,7 @@ class Cluster:
             except FAULTS as error:
                 deaths = deaths + 1 if isinstance(error, KilledWorker) else 0
                 if deaths == _MOST_DEATHS:
-                    raise ClusterError(
+                    raise DyingWorkersError(
                         f"workers die while they run the tasks of this fit ({error}); give them more "
                         f"memory, or use more and smaller workers{self._way_on()}"
                     ) from error
@@ -68,6 +74,18 @@ class Cluster:
             return len(self.client.nthreads())
         except (OSError, CommClosedError):
             return 0
+
+    def require_memory(self, needed: int, what: str, instead: str) -> None:
+        """Raise `MemoryError` if `what` needs more bytes than the workers hold without spilling them.
+
+        instead: the way out.
+        """
+        limits = self.client.run(_memory_limit, on_error="ignore").values()
+        if limits and all(limits) and needed > HELD_SHARE * sum(limits):
+            raise MemoryError(
+                f"{what} needs {needed:,} bytes, and {sum(limits):,} are the memory of all workers, of "
+                f"which a share of {HELD_SHARE} may hold rows; use {instead}"
+            )
 
     def wait_for_workers(self) -> None:
         """Return when there is a worker, or raise a `ClusterError` after the time-out."""
@@ -110,6 +128,12 @@ class Cluster:
         if self.checkpoint is None:
             return "; with checkpoint=... a fit can be resumed"
         return f"; the same fit resumes from its checkpoint {os.fspath(self.checkpoint)!r}"
+
+
+def _memory_limit(dask_worker: Worker) -> int | None:
+    """Bytes that a worker may use; None if it has no limit."""
+    limit: int | None = dask_worker.memory_manager.memory_limit
+    return limit
 
 
 def own_cluster(n_workers: int) -> LocalCluster:

@@ -34,7 +34,13 @@ from cavity.engines.dask.worker import (
     take_rows,
     values_of_group,
 )
+from cavity.memory import require_memory
 from cavity.typing import AnyArray, Array, ClassWeight, IntArray
+
+_BYTES_TO_SORT = 28
+"""Bytes a row that the driver needs to put rows in the order of their leaves."""
+_BYTES_BESIDE = 16
+"""Bytes of a row's label and weight, at most."""
 
 
 class ShardedSource(RowSource):
@@ -146,8 +152,9 @@ class ShardedSource(RowSource):
         """The same rows in the order of their leaves: a shard has rows of few leaves, a leaf few shards.
 
         In a leaf the order is random, but the same for any number of workers. rows_of_a_leaf: see
-        `leaf_batches`.
+        `leaf_batches`. Raises `MemoryError` if the rows cannot be held twice.
         """
+        self._require_memory_to_sort()
         groups = self.cluster.run(
             lambda: self.cluster.client.map(leaves_of_group, self.rows, routing=routing, pure=False),
             self.reload,
@@ -159,9 +166,21 @@ class ShardedSource(RowSource):
         other.rows_of_a_leaf = rows_of_a_leaf
         other.order = numbers[np.lexsort((row_hash(numbers), leaf))]
         other.leaf_counts = np.bincount(leaf, minlength=routing.n_leaves)
-        other.rows = [other._read(number) for number in range(len(other.groups))]
-        other._load()
+        other.rows = []
+
+        def collect() -> list[Future]:
+            other.rows = other.rows or [other._read(number) for number in range(len(other.groups))]
+            return list(self.cluster.client.map(_loaded, other.rows, pure=False))
+
+        self.cluster.run(collect, other.reload)
         return other
+
+    def _require_memory_to_sort(self) -> None:
+        """Refuse to put the rows in another order if driver or workers lack the memory for it."""
+        what, instead = f"sorting {self.n_rows:,} rows by their leaves", "leaves=None"
+        require_memory(_BYTES_TO_SORT * self.n_rows, f"{what}, on the driver,", instead)
+        row = self.dtype.itemsize * self.n_features + _BYTES_BESIDE
+        self.cluster.require_memory(2 * row * self.n_rows, what, f"more workers, or {instead}")
 
     def _gather(self, number: int, table: ShardedSource) -> Future:
         """A task that collects the rows of a group from the groups of the table."""
