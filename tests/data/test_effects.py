@@ -97,7 +97,8 @@ def test_a_row_of_a_stream_does_not_see_its_own_label(row, cuts):
     _, after = streamed(changed, sorted(cuts), "pairs")
     if before.shape == after.shape:  # the label may decide which pairs there are
         assert_array_equal(after[row, :SINGLES], before[row, :SINGLES])
-        assert not np.array_equal(after, before)
+        if row < 899 or max(cuts) < 899:  # another row of the chunk, or one of a later chunk, sees it
+            assert not np.array_equal(after, before)
 
 
 @settings(max_examples=6, deadline=None)
