@@ -29,7 +29,7 @@ from cavity.inference import batches, open_rows, prepare_trainer, resolve
 TEST_ROWS = 50_000
 SHARP = {"kernel_name": "matern32", "residual_scale": 0.0, "trace_penalty": 0.0}
 """One model for all contenders: what differs is the inducing points alone."""
-SAME = {"scaling": "robust", "validation_fraction": 0.03}
+SAME = {"scaling": "robust"}
 ROWS, IN_VIEW, BESIDE, MINIBATCH = 200_000, 200, 50, 1_000
 """Of the rate of steps: rows, inducing points that a row meets, those of them that all rows share, and
 rows of a step."""

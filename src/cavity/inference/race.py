@@ -65,6 +65,8 @@ EPOCHS_SHARE = 1.0 / 15.0
 """Length of a trial in units of max_epochs, without max_seconds."""
 DOUBLE_COST = 8
 """Cost of a step with twice as many inducing points."""
+STEPS_SHARE = 0.9
+"""Share of a trial's seconds that its steps may take; the rest is for its start and its score."""
 SHORTEST_TRIAL = 1e-3
 """Seconds of a trial if no time is left: it takes a single step."""
 START_DIGITS = 3
@@ -137,7 +139,8 @@ class _Runner:
         if len(candidates) > 1:
             try:
                 prepared = [self._prepared(c, length) for c in todo]
-                seconds = length * max(0.0, self.progress.seconds_left) / max(1.0, rounds_left)
+                left = STEPS_SHARE * max(0.0, self.progress.seconds_left)
+                seconds = length * left / max(1.0, rounds_left)
                 if length > 1:  # no trial is shorter than those that it is compared with
                     known = (self.entries.get((c, length)) for c in candidates)
                     seconds = max([seconds, *(entry.seconds for entry in known if entry is not None)])
