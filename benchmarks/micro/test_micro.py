@@ -49,7 +49,8 @@ def trainer_of(rule: str, n: int = N, d: int = D, m: int = M, dtype: str = "floa
     X, labels = rows(n, d)
     X = X.astype(dtype)
     engine = LocalEngine(ArraySource(X, labels), Scaling.identity(d), 1, Threads(1))
-    space = ParameterSpace(default_kernel(d, np.sqrt(2.0 * d)), X[:m].astype(np.float64))
+    kernel = default_kernel(d, np.sqrt(2.0 * d), "rbf")  # by name: another default is no other speed
+    space = ParameterSpace(kernel, X[:m].astype(np.float64))
     options = SweepOptions(damping=0.5, max_leverage=0.5)
     return Trainer(make_problem(engine, RULES[rule](), space, 1.0), Adam(0.05), options)
 
