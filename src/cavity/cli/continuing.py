@@ -22,6 +22,7 @@ from cavity.cli.predict import check_weight, scores_of
 from cavity.cli.progress import Watcher, progress_shown
 from cavity.data.source import RawRows
 from cavity.data.table import Table
+from cavity.estimators.streaming import StreamingGPClassifier
 from cavity.estimators.table import TableClassifier
 from cavity.estimators.table_prediction import encoded_chunks, warn_of_new_columns
 from cavity.estimators.table_stream import absorb_rows
@@ -113,7 +114,7 @@ def _check_model(model: TableClassifier, path: str, target: str | None) -> None:
     if target not in (None, known):
         raise CommandError(f"--target {target!r}: {path} predicts {known!r}; leave --target out")
     classifier = model.estimator_
-    if not hasattr(classifier, "partial_fit"):
+    if not isinstance(classifier, StreamingGPClassifier):
         raise CommandError(
             f"{path}: a {type(classifier).__name__} cannot learn more rows; fit all rows together, or "
             "begin with --method sep or svi"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -421,7 +422,7 @@ def _interrupts_held_back() -> Iterator[None]:
     A terminal sends Ctrl-C to all processes at once. Workers that it kills print a traceback each and
     are started again. Here they end with the cluster, which this process closes.
     """
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
+    if sys.platform == "win32":
         yield
         return
     # The tracker starts with the first process of multiprocessing and would unblock the signal.

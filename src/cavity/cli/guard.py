@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FAILED, BAD_INPUT, BROKEN_PIPE = 1, 2, 141
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
-_NUMBERS = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+_NUMBERS = [number for number in signal.Signals if number.name in _SIGNALS]
 """Signals that end a command: Ctrl-C, `kill`, and a terminal that closes."""
 
 

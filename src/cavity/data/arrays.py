@@ -44,7 +44,7 @@ def mapping_of(X: ArrayOrSparse) -> mmap | None:
     True
     """
     while X is not None and not isinstance(X, mmap):
-        X = X.data if sparse.issparse(X) else getattr(X, "base", None)
+        X = X.data if sparse.issparse(X) else X.base if isinstance(X, np.ndarray) else None
     return X
 
 

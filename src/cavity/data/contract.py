@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, fields
 from itertools import zip_longest
 from numbers import Real
 from typing import Any, TypeAlias
@@ -21,6 +21,24 @@ UserSource: TypeAlias = Any
 """An object with the members of a `Source`, which need not inherit from it."""
 
 
+@dataclass(frozen=True)
+class _OptionalMembers:
+    """What a source may have besides the members that it must have; None for what it lacks."""
+
+    classes: AnyArray | None
+    feature_names: AnyArray | None
+    labels: AnyArray | None
+    weight: AnyArray | None
+    arrangement: str | None
+    label_digests: Callable[[], list[str] | None] | None
+    expanded_to_input_rows: Callable[[Array], Array] | None
+    sample: Callable[[int, np.random.Generator], RawRows] | None
+
+    @classmethod
+    def of(cls, source: UserSource) -> _OptionalMembers:
+        return cls(**{field.name: getattr(source, field.name, None) for field in fields(cls)})
+
+
 def check_members(source: UserSource) -> None:
     """Raise if members of a source are missing or wrong; reads no row."""
     missing = missing_members(source)
@@ -32,11 +50,11 @@ def check_members(source: UserSource) -> None:
         _is_real(source.dtype),
         f"dtype is {source.dtype!r}, neither float32 nor float64",
     )
-    names = getattr(source, "feature_names", None)
+    own = _OptionalMembers.of(source)
+    names, classes = own.feature_names, own.classes
     if names is not None:
         good = len(names) == source.n_features and all(isinstance(name, str) for name in names)
         require(good, f"feature_names is {names!r}, not {source.n_features} strings")
-    classes = getattr(source, "classes", None)
     if classes is not None:
         require(len(classes) >= 2, f"classes is {classes!r}: fewer than two")
         require(
@@ -88,7 +106,7 @@ def check_rows(source: Source, rows: RawRows, n: int, where: str) -> None:
     labels = np.asarray(labels)
     good = labels.shape == (n,) and labels.dtype.kind in "iu"
     require(good, f"{where}: labels is {labels.dtype}{labels.shape}, not {n} integers")
-    classes = getattr(source, "classes", None)
+    classes = source.classes
     most = np.inf if classes is None else len(classes) - 1
     low, high = int(labels.min()), int(labels.max())
     wanted = "0, 1, …" if classes is None else f"0 … {most}"
@@ -115,7 +133,7 @@ def require(condition: bool, message: str) -> None:
 class _Checked:
     """A block whose rows are checked when they are read."""
 
-    source: UserSource
+    source: Source
     block: Block
     where: str
 
@@ -150,17 +168,17 @@ class GuardedSource(Source):
         self.n_features = int(source.n_features)
         self.total_weight = float(source.total_weight)
         self.dtype = np.dtype(source.dtype)
-        self.classes = getattr(source, "classes", None)
-        self.feature_names = getattr(source, "feature_names", None)
-        self.labels = self._of_each_row("labels", "iu")
-        self.weight = self._of_each_row("weight", "fiu")
+        self.own = _OptionalMembers.of(source)
+        self.classes, self.feature_names = self.own.classes, self.own.feature_names
+        self.labels = self._of_each_row(self.own.labels, "iu")
+        self.weight = self._of_each_row(self.own.weight, "fiu")
         self._name = type(source).__name__
 
-    def _of_each_row(self, name: str, kinds: str) -> AnyArray | None:
-        """An array [n] of some kinds that the source has under this name; None for anything else."""
-        values: Any = getattr(self.source, name, None)
-        known = isinstance(values, np.ndarray) and values.shape == (self.n_rows,)
-        return values if known and values.dtype.kind in kinds else None
+    def _of_each_row(self, values: AnyArray | None, kinds: str) -> AnyArray | None:
+        """Values of the source, if they are an array [n] of some kinds; None for anything else."""
+        if not isinstance(values, np.ndarray) or values.shape != (self.n_rows,):
+            return None
+        return values if values.dtype.kind in kinds else None
 
     @property
     def class_totals(self) -> Array | None:
@@ -171,16 +189,16 @@ class GuardedSource(Source):
     @property
     def arrangement(self) -> str:
         """What the order of minibatches depends on, besides seed, size and number of rows."""
-        return str(getattr(self.source, "arrangement", self._name))
+        return self.own.arrangement or self._name
 
     def label_digests(self) -> list[str] | None:
         """Digests of the labels, if the source offers them."""
-        own = getattr(self.source, "label_digests", None)
-        return None if own is None else list(own())
+        own = self.own.label_digests
+        return None if own is None else own()
 
     def expanded_to_input_rows(self, values: Array) -> Array:
         """Values of all rows that the user passed, if the source has left some out."""
-        own = getattr(self.source, "expanded_to_input_rows", None)
+        own = self.own.expanded_to_input_rows
         return values if own is None else np.asarray(own(values))
 
     def blocks(self, size: int) -> Generator[Block, None, None]:
@@ -189,7 +207,7 @@ class GuardedSource(Source):
         for block in self.source.blocks(size):
             index = block.index
             n_rows += len(range(*index.indices(self.n_rows)) if isinstance(index, slice) else index)
-            yield _Checked(self.source, block, f"{self._name}.blocks")
+            yield _Checked(self, block, f"{self._name}.blocks")
         require(n_rows == self.n_rows, f"{self._name}.blocks has {n_rows} rows, n_rows is {self.n_rows}")
 
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
@@ -199,7 +217,7 @@ class GuardedSource(Source):
     def _loaded(self, size: int, rng: np.random.Generator, skip: int) -> Generator[Block, None, None]:
         n_rows = 0
         for batch in self.source.batches(size, rng, skip):
-            rows, index = loaded(self.source, batch, f"{self._name}.batches")
+            rows, index = loaded(self, batch, f"{self._name}.batches")
             n_rows += len(index)
             yield LoadedBlock(index, rows)
         if n_rows and not skip:  # training has its own error for a source without minibatches
@@ -208,10 +226,10 @@ class GuardedSource(Source):
 
     def sample(self, size: int, rng: np.random.Generator) -> RawRows:
         """Rows drawn at random without replacement, by the source itself if it can."""
-        if getattr(self.source, "sample", None) is None:
+        if self.own.sample is None:
             return super().sample(size, rng)
-        rows = self.source.sample(size, rng)
-        check_rows(self.source, rows, min(size, self.n_rows), f"{self._name}.sample")
+        rows = self.own.sample(size, rng)
+        check_rows(self, rows, min(size, self.n_rows), f"{self._name}.sample")
         return RawRows(*rows)
 
 
@@ -239,23 +257,23 @@ def check_source(source: Source, size: int | None = None) -> None:
     >>> from cavity.data import ArraySource
     >>> check_source(ArraySource(np.eye(10), np.arange(10) % 2))
     """
-    check_members(source)
-    size = size or int(np.clip(source.n_rows // 7, 1, 1_000))
-    probes = np.unique(np.linspace(0, source.n_rows - 1, _PROBES).astype(np.int64))
-    values = _check_blocks(source, size, probes)
-    _check_batches(source, size, probes, values)
+    guard = GuardedSource(source)
+    size = size or int(np.clip(guard.n_rows // 7, 1, 1_000))
+    probes = np.unique(np.linspace(0, guard.n_rows - 1, _PROBES).astype(np.int64))
+    values = _check_blocks(guard, size, probes)
+    _check_batches(guard, size, probes, values)
     _check_skip(source, size)
-    if getattr(source, "sample", None) is not None:
-        _check_sample(source)
+    if guard.own.sample is not None:
+        _check_sample(guard)
 
 
-def _check_blocks(source: Source, size: int, probes: IntArray) -> RawRows:
+def _check_blocks(guard: GuardedSource, size: int, probes: IntArray) -> RawRows:
     """Check that blocks have all rows once and in order; return the rows with the numbers `probes`."""
     expected = 0
     total = 0.0
     parts = []
-    for block in source.blocks(size):
-        rows, index = loaded(source, block, "blocks")
+    for block in guard.source.blocks(size):
+        rows, index = loaded(guard, block, "blocks")
         require(
             0 < len(index) <= size, f"blocks({size}) has a block of {len(index)} rows, not 1 to {size}"
         )
@@ -264,26 +282,26 @@ def _check_blocks(source: Source, size: int, probes: IntArray) -> RawRows:
         expected += len(index)
         total += len(index) if rows.weight is None else float(np.sum(rows.weight))
         parts.append(rows.take(probes[(probes >= index[0]) & (probes <= index[-1])] - index[0]))
-    require(expected == source.n_rows, f"blocks has {expected} rows, n_rows is {source.n_rows}")
+    require(expected == guard.n_rows, f"blocks has {expected} rows, n_rows is {guard.n_rows}")
     require(
-        bool(np.isclose(total, source.total_weight, rtol=1e-4)),
-        f"total_weight is {source.total_weight}, the weights sum to {total}",
+        bool(np.isclose(total, guard.total_weight, rtol=1e-4)),
+        f"total_weight is {guard.total_weight}, the weights sum to {total}",
     )
     return joined(parts)
 
 
-def _check_batches(source: Source, size: int, probes: IntArray, values: RawRows) -> None:
+def _check_batches(guard: GuardedSource, size: int, probes: IntArray, values: RawRows) -> None:
     """Check that minibatches are a permutation of the rows of blocks that depends on the seed alone."""
-    count = np.zeros(source.n_rows, dtype=np.int8)
+    count = np.zeros(guard.n_rows, dtype=np.int8)
     order = []
-    pairs = zip_longest(source.batches(size, _rng(0)), source.batches(size, _rng(0)))
+    pairs = zip_longest(guard.source.batches(size, _rng(0)), guard.source.batches(size, _rng(0)))
     for block, again in pairs:
         require(
             None not in (block, again), "batches has different lengths for generators of equal state"
         )
-        rows, index = loaded(source, block, "batches")
+        rows, index = loaded(guard, block, "batches")
         require(isinstance(block.index, np.ndarray), "batches: index is not an array of row numbers")
-        same, _ = loaded(source, again, "batches")
+        same, _ = loaded(guard, again, "batches")
         require(
             np.array_equal(index, np.asarray(again.index)) and _equal(rows, same),
             "batches is not the same for generators of equal state",
@@ -299,8 +317,10 @@ def _check_batches(source: Source, size: int, probes: IntArray, values: RawRows)
         bool((count == 1).all()),
         f"batches leaves out {np.sum(count == 0)} rows and repeats {np.sum(count > 1)}",
     )
-    if source.n_rows >= 20 and len(order) > 1:
-        other = np.concatenate([np.asarray(block.index) for block in source.batches(size, _rng(1))])
+    if guard.n_rows >= 20 and len(order) > 1:
+        other = np.concatenate(
+            [np.asarray(block.index) for block in guard.source.batches(size, _rng(1))]
+        )
         first = np.concatenate(order)
         require(
             not np.array_equal(first, other),
@@ -317,14 +337,11 @@ def _check_skip(source: Source, size: int) -> None:
         require(same, f"batches with skip={skip} is not batches without its first {skip} minibatches")
 
 
-def _check_sample(source: Source) -> None:
-    for size in (1, source.n_rows + 5):
-        rows = source.sample(size, _rng(3))
-        n = min(size, source.n_rows)
-        require(np.shape(rows.X)[0] == n, f"sample({size}) has {np.shape(rows.X)[0]} rows, not {n}")
-        check_rows(source, rows, n, f"sample({size})")
-    half = max(1, min(source.n_rows // 2, 1_000))
-    same = _equal(source.sample(half, _rng(4)), source.sample(half, _rng(4)))
+def _check_sample(guard: GuardedSource) -> None:
+    for size in (1, guard.n_rows + 5):
+        guard.sample(size, _rng(3))  # which checks the rows
+    half = max(1, min(guard.n_rows // 2, 1_000))
+    same = _equal(guard.sample(half, _rng(4)), guard.sample(half, _rng(4)))
     require(same, "sample is not the same for generators of equal state")
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence, Sized
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
@@ -34,25 +35,26 @@ def as_arrow(data: InputRows) -> pa.Table:
         return data
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
-    is_pandas = type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
-    if is_pandas or isinstance(data, dict):
-        _check_names(list(data.columns if is_pandas else data))
+    has_keys = isinstance(data, dict) or is_pandas(data)
+    if has_keys:
+        _check_names(list(data))
     if isinstance(data, dict):
         _check_columns(data)
-    elif is_pandas:
+    elif is_pandas(data):
         data = _with_usual_types(data)
     try:
         if isinstance(data, dict):
             return pa.table(data)
-        if is_pandas:
+        if is_pandas(data):
             return pa.Table.from_pandas(data, preserve_index=False)
         if hasattr(data, "__arrow_c_stream__") and not _is_series(data):
             return _without_views(pa.table(data))
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        mixed = _with_mixed_columns_as_text(data) if hasattr(data, "keys") else None
+        mixed = _with_mixed_columns_as_text(data) if has_keys else None
         if mixed is not None:
             return mixed
-        raise SourceError(f"the data frame cannot be read: {_reason(data, error)}") from error
+        reason = _reason(data, error) if has_keys else one_line(error)
+        raise SourceError(f"the data frame cannot be read: {reason}") from error
     if _is_series(data):
         raise TypeError(
             "a Series is not a table; pass data frames: series.to_frame() if it is a column, and "
@@ -64,6 +66,12 @@ def as_arrow(data: InputRows) -> pa.Table:
     )
 
 
+def is_pandas(data: object) -> TypeGuard[pandas.DataFrame]:
+    """Whether a value is a data frame of pandas, found out without importing pandas."""
+    module = sys.modules.get("pandas")
+    return module is not None and isinstance(data, module.DataFrame)
+
+
 def _is_series(data: object) -> bool:
     """Whether a value is a single column or row of pandas or polars."""
     return type(data).__name__ == "Series"
@@ -72,7 +80,7 @@ def _is_series(data: object) -> bool:
 def _check_columns(data: Mapping[str, object]) -> None:
     """Raise for a dictionary with cells in place of columns."""
     for name, column in data.items():
-        if isinstance(column, str) or not hasattr(column, "__len__"):
+        if isinstance(column, str) or not isinstance(column, Sized):
             raise SourceError(
                 f"the dictionary has {column!r:.40} under {name!r}, which is a cell and no column; pass "
                 "columns, or a row in a list, as in [{...}]"
@@ -150,7 +158,7 @@ def _with_mixed_columns_as_text(data: InputRows) -> pa.Table | None:
 def _reason(data: InputRows, error: Exception) -> str:
     """Why a data frame or dictionary cannot be read: a column of it, and the kinds of its cells."""
     pa, _ = import_arrow()
-    for name in data if hasattr(data, "keys") else ():
+    for name in data:
         try:
             pa.array(data[name], from_pandas=True)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as cause:

@@ -96,7 +96,7 @@ def _feather_part(file: File, keys: Mapping[str, Key]) -> FilePart:
 
 def parts_of_dataset(dataset: Dataset) -> list[FilePart]:
     """The fragments of a `pyarrow.dataset.Dataset` as parts."""
-    from pyarrow.dataset import ParquetFileFragment, get_partition_keys
+    from pyarrow.dataset import FileFragment, ParquetFileFragment, get_partition_keys
 
     try:
         fragments = list(dataset.get_fragments())
@@ -114,7 +114,8 @@ def parts_of_dataset(dataset: Dataset) -> list[FilePart]:
                 groups = tuple(group.id for group in fragment.row_groups)
             parts.append(FilePart(str(file), file, fragment, dataset.schema, groups, keys))
         else:
-            place = getattr(fragment, "path", None) or f"the dataset, fragment {number}"
+            in_file = isinstance(fragment, FileFragment)
+            place = fragment.path if in_file else f"the dataset, fragment {number}"
             parts.append(FilePart(place, None, fragment, dataset.schema))
     return parts
 

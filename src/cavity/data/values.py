@@ -81,7 +81,7 @@ class Values(NamedTuple):
         if self.kind == CATEGORICAL:
             return values
         if self.part:
-            return getattr(pc, DATE_PARTS[self.part])(values).cast(pa.float64())
+            return pc.call_function(DATE_PARTS[self.part], [values]).cast(pa.float64())
         if self.kind == DATE:
             return values.cast(pa.int64()).cast(pa.float64(), safe=False)
         if self.kind == BOOLEAN:

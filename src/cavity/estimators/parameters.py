@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
 from numbers import Integral
 from os import PathLike
@@ -128,11 +128,11 @@ class ConfiguredClassifier(GPPredictor):
 
     def _model_before(self) -> ConfigFields:
         """What an earlier fit has chosen for fields of the model that the parameters leave open."""
-        given = self._given_fields()
-        names = ["kernel_name", "scaling"]
+        given, config = self._given_fields(), self.config_
+        before: ConfigFields = {"kernel_name": config.kernel_name, "scaling": config.scaling}
         if self._method == "ep":
-            names += ["residual_scale", "trace_penalty"]
-        return {n: getattr(self.config_, n) for n in names if given.get(n, "auto") == "auto"}
+            before |= {"residual_scale": config.residual_scale, "trace_penalty": config.trace_penalty}
+        return {n: value for n, value in before.items() if given.get(n, "auto") == "auto"}
 
     def _fields(self) -> ConfigFields:
         """Constructor parameters that are fields of `TrainingConfig`."""
@@ -272,7 +272,7 @@ def routes(value: object) -> bool:
 
 def _are_leaf_numbers(value: object) -> bool:
     """Whether a value is an array [n] of numbers or words, none of them missing."""
-    if isinstance(value, str) or not hasattr(value, "__len__"):
+    if isinstance(value, str) or not isinstance(value, Sized):
         return False
     numbers = np.asarray(value)
     if numbers.dtype.kind == "O":

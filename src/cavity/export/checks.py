@@ -377,8 +377,9 @@ def _check_routing(routing: Routing, n_leaves: int, d: int) -> None:
     """Check that a routing gives every row of d features one of the leaves."""
     if isinstance(routing, TreeRouting):
         n = len(routing.feature)
-        for name in ("feature", "left", "right", "leaf"):
-            check_array(f"routing.{name}", getattr(routing, name), (n,), kinds="iu")
+        columns = (routing.feature, routing.left, routing.right, routing.leaf)
+        for name, column in zip(("feature", "left", "right", "leaf"), columns, strict=True):
+            check_array(f"routing.{name}", column, (n,), kinds="iu")
         check_array("routing.threshold", routing.threshold, (n,))
         own = np.arange(n)
         is_leaf = routing.leaf >= 0

@@ -394,7 +394,7 @@ def notebook_bar(continues: bool = False) -> NotebookBar | None:
     shell = _shell()
     if shell is None:
         return None
-    cell = getattr(shell, "execution_count", None)
+    cell = shell.execution_count
     if not (continues and _bar_of_cell is not None and _bar_of_cell[0] == cell):
         _bar_of_cell = cell, NotebookBar(import_module("IPython.display").display)
     return _bar_of_cell[1]

@@ -89,7 +89,7 @@ def dense(X: InputRows) -> AnyArray:
 
 def n_rows(X: InputRows) -> int:
     """Number of rows of an array, a data frame, a list, or of what reads rows by number."""
-    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+    return int(X.shape[0]) if issparse(X) else len(X)
 
 
 def take_rows(X: InputRows, index: IntArray) -> InputRows:

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.gaussian_process import kernels
 
+from cavity.data.frames import is_pandas
 from cavity.estimators.facts import training_source
 from cavity.memory import peak_bytes
 from cavity.plot.canvas import number, proba_at
@@ -307,9 +308,9 @@ def names_of_rows(rows: ReportRows, left_out: bool) -> tuple[list[str], str]:
     They are the index of the user's data frame, if there is one. A frame that was read from a table has
     the name of the table in `attrs["table"]`, and its index counts the rows of the table.
     """
-    index = getattr(rows.frame, "index", None)
-    if rows.frame is None or index is None:
+    if not is_pandas(rows.frame):
         return [str(number) for number in rows.index], counted_from_0(left_out)
+    index = rows.frame.index
     if "table" in rows.frame.attrs:
         meaning = f"Rows are counted from 0 in {rows.frame.attrs['table']}."
     elif list(index) == rows.index.tolist():
