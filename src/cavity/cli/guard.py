@@ -130,7 +130,7 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
             parameters.append(one)
 
     @functools.wraps(command)
-    def run(**options: Any) -> None:
+    def run(**options: object) -> None:
         for name, group in groups.items():
             options[name] = group(**{field.name: options.pop(field.name) for field in fields(group)})
         command(**options)

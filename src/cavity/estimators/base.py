@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -51,7 +51,7 @@ from cavity.gp.relevance import Relevance
 from cavity.inference.candidates import Entrants
 from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.checkpoint_file import Fingerprint, fingerprint
-from cavity.inference.config import TrainingConfig
+from cavity.inference.config import ConfigFields, TrainingConfig
 from cavity.inference.converge import NOT_SCORED, FitResult, HeldOutScore, converge
 from cavity.inference.fitted import names_of_features
 from cavity.inference.history import Progress
@@ -189,7 +189,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         seed, own_leaves = self._seed(), self._router is not None and not self._continues
         routing: Routing | None = None
 
-        def configure(decided: Mapping[str, Any]) -> TrainingConfig:
+        def configure(decided: ConfigFields) -> TrainingConfig:
             if own_leaves:  # how many they are is known when the held-out rows are
                 decided = {"n_leaves": 1 if routing is None else routing.n_leaves, **decided}
             sets, own = tuple(source.feature_sets), validation is not None
@@ -280,7 +280,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         # How many leaves the user's own have is known when the rows are, and does not matter here.
         leaves = {} if self._router is None else {"n_leaves": 1}
 
-        def configure(decided: Mapping[str, Any]) -> TrainingConfig:
+        def configure(decided: ConfigFields) -> TrainingConfig:
             return planned._resolve(n_rows, seed, {**leaves, **decided}, own_validation=validates)
 
         config, candidates = planned._questions(configure, n_rows, feature_sets, validates=validates)
@@ -289,7 +289,7 @@ class SparseGPClassifier(ConfiguredClassifier):
 
     def _questions(
         self,
-        configure: Callable[[Mapping[str, Any]], TrainingConfig],
+        configure: Callable[[ConfigFields], TrainingConfig],
         n_rows: int,
         feature_sets: tuple[str, ...],
         *,

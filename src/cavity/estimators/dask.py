@@ -37,7 +37,6 @@ from cavity.engines.dask.shards import ShardedSource
 from cavity.engines.dask.tables import DaskTable
 from cavity.engines.threads import compute_context, thread_count
 from cavity.estimators.endings import warn_of_ending
-from cavity.estimators.parameters import ConfigFields
 from cavity.estimators.predictor import R
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.state import State, restored_state, rollback_on_error
@@ -45,7 +44,7 @@ from cavity.estimators.svi import SVIClassifier
 from cavity.estimators.table_prediction import warn_of_new_columns
 from cavity.estimators.trained import TrainedGPClassifier
 from cavity.estimators.validation import validation_rows
-from cavity.inference.config import TrainingConfig
+from cavity.inference.config import ConfigFields, TrainingConfig
 from cavity.inference.history import tell
 from cavity.inference.optimizers import Optimizer
 from cavity.typing import (

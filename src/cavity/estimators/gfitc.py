@@ -8,8 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
 from cavity.estimators.base import SparseGPClassifier
-from cavity.estimators.parameters import ConfigFields
-from cavity.inference.config import TrainingConfig
+from cavity.inference.config import ConfigFields, TrainingConfig
 from cavity.inference.config_checks import check_value, one_of
 from cavity.typing import ClassWeight, RandomSeed
 

@@ -83,7 +83,7 @@ def learn_mean_function(
 
 def _rows_to_fit(
     source: Source, given: str | BaseEstimator
-) -> tuple[IntArray, Any, IntArray, Array | None]:
+) -> tuple[IntArray, AnyArray, IntArray, Array | None]:
     """Numbers, inputs, label codes and weights of the rows that the classifiers are fitted to."""
     in_memory = isinstance(source, ArraySource) and mapping_of(source.X) is None
     n = source.n_rows if in_memory else min(source.n_rows, MOST_ROWS_FROM_FILES)

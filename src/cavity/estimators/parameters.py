@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
 from numbers import Integral
 from os import PathLike
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +22,7 @@ from cavity.estimators.predictor import GPPredictor
 from cavity.estimators.racing import NO_LEAVES
 from cavity.gp.inducing import POINT_STARTS
 from cavity.gp.model import Model
-from cavity.inference.config import TrainingConfig, resolve
+from cavity.inference.config import ConfigFields, TrainingConfig, resolve
 from cavity.inference.config_checks import (
     AUTO,
     NONE,
@@ -37,9 +37,6 @@ from cavity.inference.config_checks import (
     whole_from,
 )
 from cavity.typing import Array, ClassWeight, IntArray, RandomSeed
-
-ConfigFields: TypeAlias = dict[str, Any]
-"""Fields of `TrainingConfig` by name."""
 
 
 class ConfiguredClassifier(GPPredictor):
@@ -83,7 +80,7 @@ class ConfiguredClassifier(GPPredictor):
         self,
         n_rows: int,
         seed: int,
-        decided: Mapping[str, Any] | None = None,
+        decided: ConfigFields | None = None,
         feature_sets: Sequence[str] = (),
         *,
         own_validation: bool = False,
@@ -285,7 +282,7 @@ def _is_class_weight(value: object) -> bool:
     return isinstance(value, Mapping) or one_of("balanced", None)(value)
 
 
-def _is_instance(*kinds: type) -> Callable[[Any], bool]:
+def _is_instance(*kinds: type) -> Callable[[object], bool]:
     return lambda value: isinstance(value, kinds)
 
 

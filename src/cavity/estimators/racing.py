@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from cavity.engines.backend import Backend
 from cavity.gp.mean_function import MeanFunction
 from cavity.inference.candidates import SAFE, Candidate, Entrants
 from cavity.inference.checkpoint_file import Fingerprint
-from cavity.inference.config import TrainingConfig
+from cavity.inference.config import ConfigFields, TrainingConfig
 from cavity.inference.decisions import FEWEST_ROWS_TO_HOLD_OUT, points_of_a_leaf
 from cavity.inference.history import Progress
 from cavity.inference.race import RaceDecision, race
@@ -99,7 +99,7 @@ def _free_fields(
     return frozenset(name for name, is_free in rules.items() if is_free)
 
 
-NO_LEAVES: Mapping[str, Any] = {"n_leaves": None, "n_local": None}
+NO_LEAVES: ConfigFields = {"n_leaves": None, "n_local": None}
 """Fields of a configuration without local inducing points."""
 
 
@@ -112,7 +112,7 @@ class OpenFit:
     backend: Backend
     config: TrainingConfig
     """What the parameters mean without a race."""
-    configure: Callable[[Mapping[str, Any]], TrainingConfig]
+    configure: Callable[[ConfigFields], TrainingConfig]
     """Makes the configuration with some fields decided."""
     make_start: MakeStart
     held_out: HeldOut | None
@@ -140,7 +140,7 @@ def decide(fit: OpenFit, make_fingerprint: Callable[[], Fingerprint]) -> RaceDec
         return RaceDecision(config)
     free = candidates.free
 
-    def decided(candidate: Candidate) -> dict[str, Any]:
+    def decided(candidate: Candidate) -> ConfigFields:
         return {name: value for name, value in candidate._asdict().items() if name in free}
 
     def configure(candidate: Candidate) -> TrainingConfig:

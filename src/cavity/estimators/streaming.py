@@ -20,13 +20,12 @@ from cavity.engines.local import LocalBackend, LocalEngine
 from cavity.engines.threads import compute_context, thread_count
 from cavity.errors import warn_user
 from cavity.estimators.base import SparseGPClassifier
-from cavity.estimators.parameters import ConfigFields
 from cavity.estimators.state import rollback_on_error
 from cavity.estimators.validation import checked_arrays, is_stream
 from cavity.gp.calibration import Calibration
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
-from cavity.inference.config import TrainingConfig
+from cavity.inference.config import ConfigFields, TrainingConfig
 from cavity.inference.converge import NOT_SCORED
 from cavity.inference.decisions import STREAM_DAMPING, stream_batch_size, stream_optimizer
 from cavity.inference.history import Iteration, Progress

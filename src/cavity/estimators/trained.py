@@ -11,10 +11,9 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 
-from cavity.estimators.parameters import ConfigFields
 from cavity.estimators.streaming import StreamingGPClassifier
 from cavity.inference.checkpoint_file import prepare_path
-from cavity.inference.config import TrainingConfig
+from cavity.inference.config import ConfigFields, TrainingConfig
 from cavity.inference.optimizers import Optimizer
 from cavity.typing import (
     ClassWeight,

@@ -48,7 +48,7 @@ from cavity.typing import FLOAT64, Array, Dtype
 
 _PACKAGE = "cavity.estimators."
 """Modules with the estimators that can be saved and loaded."""
-_CLASSIFIER: dict[str, Any] = {
+_CLASSIFIER: dict[str, object] = {
     "model_": Model,
     "classes_": np.ndarray,
     "n_features_in_": int,
@@ -68,7 +68,7 @@ _CLASSIFIER: dict[str, Any] = {
     "_training": types.NoneType,
 }
 """Learned attributes of a classifier and their types."""
-_TABLE: dict[str, Any] = {
+_TABLE: dict[str, object] = {
     "preprocessor_": TablePreprocessor,
     "estimator_": BaseEstimator,
     "labels_": Classes,
@@ -79,7 +79,7 @@ _TABLE: dict[str, Any] = {
     "peak_memory_bytes_": int | None,
 }
 """Learned attributes of a classifier of tables and their types."""
-_PREPROCESSOR: dict[str, Any] = {
+_PREPROCESSOR: dict[str, object] = {
     "encoders_": list[NumericEncoder | CategoricalEncoder | DateEncoder],
     "notes_": list[str],
     "ignored_": list[str],
@@ -248,7 +248,7 @@ def _check_classifier(classifier: Any) -> None:
     _check_random_state(classifier.random_state)
 
 
-def _check_random_state(state: Any) -> None:
+def _check_random_state(state: object) -> None:
     """Check that a generator of random numbers stands inside of its numbers, which NumPy does not."""
     if isinstance(state, np.random.RandomState):
         inside = state.get_state(legacy=False)["state"]
@@ -451,7 +451,7 @@ def _check_knots(knots: Knots, d: int) -> None:
             raise ModelFileError("its scaling.knots are too steep to compute with")
 
 
-def _check_kernel(kernel: Any) -> None:
+def _check_kernel(kernel: object) -> None:
     """Check that the hyperparameters of a kernel are finite and that it has bounds for them."""
     if not isinstance(kernel, Kernel):
         raise ModelFileError(f"its kernel is a {type(kernel).__name__}")
@@ -479,7 +479,7 @@ def _check_predictions(model: Model) -> None:
             raise ModelFileError(f"it does not predict numbers: the {name} of some rows are not finite")
 
 
-def _check_classes(classes: Any) -> int:
+def _check_classes(classes: object) -> int:
     """Check the classes [C] and return their number."""
     if type(classes) is not np.ndarray or classes.ndim != 1:
         raise ModelFileError("its classes are not an array with one dimension")

@@ -6,7 +6,7 @@ The types of a record are those that its class declares. Each check raises `Mode
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from inspect import signature
@@ -20,7 +20,7 @@ from cavity.errors import ModelFileError
 
 
 def check_array(
-    name: str, array: Any, shape: tuple[int, ...] | None, *, kinds: str = "f", finite: bool = True
+    name: str, array: object, shape: tuple[int, ...] | None, *, kinds: str = "f", finite: bool = True
 ) -> None:
     """Check type, dtype, shape and finiteness of an array; `shape` None accepts any shape."""
     if type(array) is not np.ndarray:
@@ -34,13 +34,13 @@ def check_array(
         raise ModelFileError(f"its {name} has numbers that are not finite")
 
 
-def agree(what: str, one: Any, other: Any) -> None:
+def agree(what: str, one: object, other: object) -> None:
     """Raise an error unless two values are equal."""
     if one != other:
         raise ModelFileError(f"its parts disagree about the {what}: {one!s:.60} and {other!s:.60}")
 
 
-def check_attributes(estimator: BaseEstimator, wanted: dict[str, Any]) -> None:
+def check_attributes(estimator: BaseEstimator, wanted: Mapping[str, object]) -> None:
     """Check that an estimator has all its parameters, and these attributes of these types."""
     held = vars(estimator)
     for name, kind in {**dict.fromkeys(signature(type(estimator)).parameters, Any), **wanted}.items():
@@ -53,7 +53,7 @@ def check_attributes(estimator: BaseEstimator, wanted: dict[str, Any]) -> None:
             )
 
 
-def check_records(values: list[Any]) -> None:
+def check_records(values: list[object]) -> None:
     """Check every field of every record of cavity, at any depth, against the type that it declares."""
     for record in _records(values):
         record_type: type = type(record)
@@ -65,7 +65,7 @@ def check_records(values: list[Any]) -> None:
                 )
 
 
-def _records(values: list[Any]) -> Iterator[Any]:
+def _records(values: list[object]) -> Iterator[Any]:
     """Iterate over the records (dataclasses) among values, and inside them."""
     waiting = list(values)
     while waiting:
@@ -79,15 +79,15 @@ def _records(values: list[Any]) -> Iterator[Any]:
             waiting.extend(value.values())
 
 
-def _fields_of(record: Any) -> dict[str, Any]:
+def _fields_of(record: Any) -> dict[str, object]:
     """The fields of a record by name."""
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 @lru_cache(maxsize=256)
-def _declared(kind: type) -> dict[str, Any]:
+def _declared(kind: type) -> dict[str, object]:
     """Types of the fields of a record; a type that is imported for type checkers only is `Any`."""
-    unknown: dict[str, Any] = {}
+    unknown: dict[str, object] = {}
     while True:
         try:
             hints = get_type_hints(kind, localns=unknown)
@@ -97,7 +97,7 @@ def _declared(kind: type) -> dict[str, Any]:
             return {field.name: hints[field.name] for field in fields(kind)}
 
 
-def has_type(value: Any, kind: Any) -> bool:
+def has_type(value: Any, kind: object) -> bool:
     """Return whether a value is of a declared type; types that cannot be checked accept all values.
 
     >>> has_type(("a", "b"), tuple[str, ...]), has_type([1.0, None], list[float])
@@ -123,5 +123,6 @@ def has_type(value: Any, kind: Any) -> bool:
         number = Integral if kind is int else Real
         return isinstance(value, number) and not isinstance(value, (bool, np.bool_))
     plain = origin or kind
-    checkable = isinstance(plain, type) and not getattr(plain, "_is_protocol", False)
-    return isinstance(value, plain) if checkable else True
+    if not isinstance(plain, type) or getattr(plain, "_is_protocol", False):
+        return True
+    return isinstance(value, plain)

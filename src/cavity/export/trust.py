@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from importlib import import_module
 from math import prod
-from typing import Any
 from zipfile import ZIP_STORED, ZipFile
 
 from numpy.lib import format as npy_format
@@ -29,6 +28,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from cavity.errors import ModelFileError
 from cavity.memory import require_memory
+from cavity.typing import JsonObject
 
 SCHEMA = "schema.json"
 """File in the archive that holds skops' tree of nodes."""
@@ -129,7 +129,7 @@ def check_members(archive: ZipFile, size: int) -> None:
         raise ModelFileError("the members of the archive are larger than the file")
 
 
-def _check_protocol(schema: Any) -> None:
+def _check_protocol(schema: object) -> None:
     """Raise an error for a protocol of skops other than the current one, whose checks may be older."""
     from skops.io._protocol import PROTOCOL
 
@@ -141,7 +141,7 @@ def _check_protocol(schema: Any) -> None:
         )
 
 
-def _nodes(schema: Any) -> Iterator[dict[str, Any]]:
+def _nodes(schema: object) -> Iterator[JsonObject]:
     """Iterate over every node of a schema, at any depth."""
     waiting = [schema]
     while waiting:
@@ -154,17 +154,17 @@ def _nodes(schema: Any) -> Iterator[dict[str, Any]]:
             waiting.extend(part)
 
 
-def _check_references(schema: dict[str, Any], nodes: list[dict[str, Any]]) -> None:
+def _check_references(schema: JsonObject, nodes: list[JsonObject]) -> None:
     """Raise an error if an object or an array would be visited more often than it is written.
 
     skops writes an object that occurs twice in full both times, with the same number. When it reads, it
     goes by the number alone, so a crafted file could otherwise unfold to any size, or show one object to
     the checks and use another.
     """
-    forms: dict[Any, int] = {}
+    forms: dict[object, int] = {}
     form_of_number: dict[int, int] = {}
 
-    def form(part: Any) -> int:
+    def form(part: object) -> int:
         """Number the forms of parts: equal up to numbers and names of members."""
         if isinstance(part, dict):
             names = {"__id__", "file"} if isinstance(part.get("__loader__"), str) else set()
@@ -182,7 +182,7 @@ def _check_references(schema: dict[str, Any], nodes: list[dict[str, Any]]) -> No
         return forms.setdefault((type(part), part), len(forms))
 
     form(schema)
-    users: dict[str, dict[str, Any]] = {}
+    users: dict[str, JsonObject] = {}
     for node in nodes:
         member, number = node.get("file"), node.get("__id__")
         if isinstance(member, str):
@@ -191,7 +191,7 @@ def _check_references(schema: dict[str, Any], nodes: list[dict[str, Any]]) -> No
                 raise ModelFileError(f"two different objects in it are stored as {member[:40]!r}")
 
 
-def _check_node(node: dict[str, Any], archive: ZipFile) -> None:
+def _check_node(node: JsonObject, archive: ZipFile) -> None:
     """Raise an error for a node whose content does not have the form that skops writes."""
     loader = node["__loader__"]
     if loader == "DictNode":
@@ -203,12 +203,12 @@ def _check_node(node: dict[str, Any], archive: ZipFile) -> None:
         _check_array(node, archive)
 
 
-def _loader(node: Any) -> Any:
+def _loader(node: object) -> object:
     """Return the kind of a node, or None if it is not a node."""
     return node.get("__loader__") if isinstance(node, dict) else None
 
 
-def _check_array(node: dict[str, Any], archive: ZipFile) -> None:
+def _check_array(node: JsonObject, archive: ZipFile) -> None:
     """Raise an error unless the header of a stored array agrees with the size of its member."""
     member = archive.getinfo(node["file"])
     with archive.open(member) as file:
@@ -254,7 +254,7 @@ def _plain_data(name: str) -> type | None:
     return kind if is_record or issubclass(kind, (BaseEstimator, Kernel)) else None
 
 
-def _check_fields(kind: type, node: dict[str, Any]) -> None:
+def _check_fields(kind: type, node: JsonObject) -> None:
     """Raise an error if a stored object lacks fields of its class, has others, or hides a method."""
     content = node.get("content")
     stored = content.get("content") if isinstance(content, dict) else None

@@ -11,7 +11,7 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from functools import cached_property
@@ -295,7 +295,7 @@ def of_another_fit(path: Path, difference: str) -> CheckpointError:
     )
 
 
-def _table(entries: list[Any], kind: type[Any]) -> AnyArray:
+def _table(entries: Sequence[Iteration | StepInfo], kind: type[Iteration | StepInfo]) -> AnyArray:
     """Records as the rows of an array."""
     return np.array([astuple(entry) for entry in entries], _FLOAT).reshape(-1, len(fields(kind)))
 

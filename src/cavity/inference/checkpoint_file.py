@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from numbers import Integral, Real
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
@@ -25,7 +25,7 @@ from cavity.errors import CheckpointError, warn_user
 from cavity.files import check_writable, remove_unfinished
 from cavity.gp.posterior import Posterior
 from cavity.inference.config import TrainingConfig
-from cavity.typing import AnyArray, Array, ClassWeight, JsonObject
+from cavity.typing import AnyArray, AnyDtype, Array, ClassWeight, JsonObject
 
 
 def prepare_path(path: Path) -> bool:
@@ -92,7 +92,7 @@ class Field(NamedTuple):
 
     shape: tuple[int | range, ...]
     """A range holds the possible lengths."""
-    dtypes: tuple[np.dtype[Any], ...]
+    dtypes: tuple[AnyDtype, ...]
 
     @classmethod
     def like(cls, value: object) -> Field:
@@ -100,7 +100,7 @@ class Field(NamedTuple):
         array = np.asarray(value)
         return cls(array.shape, (array.dtype,))
 
-    def check(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def check(self, name: str, shape: tuple[int, ...], dtype: AnyDtype) -> None:
         """Raise if an array has another shape or precision."""
         if len(shape) != len(self.shape) or any(
             size not in (expected if isinstance(expected, range) else (expected,))

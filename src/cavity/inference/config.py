@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from textwrap import fill
+from typing import Any, TypeAlias
 
 from cavity.data.labels import n_latents
 from cavity.inference.config_checks import check_fields, check_together
@@ -17,6 +18,9 @@ from cavity.inference.decisions import Decisions, Request
 from cavity.inference.optimizers import Optimizer
 from cavity.text import abbreviated
 from cavity.typing import JsonObject
+
+ConfigFields: TypeAlias = dict[str, Any]
+"""Fields of `TrainingConfig` by name."""
 
 
 @dataclass(frozen=True, repr=False)

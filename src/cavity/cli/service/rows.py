@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -357,7 +357,7 @@ def _notes(model: TableClassifier, rows: pa.Table, ood_score: Array) -> list[lis
 def _beyond(column: pa.ChunkedArray, low: float, high: float) -> Iterator[tuple[int, float]]:
     """Positions and values of the numbers of a column that are far from a range."""
     pa, _ = import_arrow()
-    numbers: Any = column.cast(pa.float64(), safe=False).to_numpy()
+    numbers: Array = column.cast(pa.float64(), safe=False).to_numpy()
     room = _TOLERANCE * (high - low)
     with np.errstate(invalid="ignore"):
         far = np.flatnonzero((numbers < low - room) | (numbers > high + room))
