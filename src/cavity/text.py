@@ -162,3 +162,8 @@ def shown(value: object) -> str:
     ("'many'", '0.5', "'2013-01-31'")
     """
     return repr(str(value) if isinstance(value, date) else value)
+
+
+def one_line(error: BaseException) -> str:
+    """The words of an error on one line, without a full stop or unprintable characters."""
+    return printable(" ".join(str(error).split()).rstrip("."))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cavity.cli.guard import CommandError, Settings, SignalledError, ending_early, say
 from cavity.cli.holdout import cross_validated, held_out_scores, holdout_parts, in_a_line
@@ -77,7 +77,7 @@ def run_fit(request: FitRequest, reading: Reading, settings: Settings) -> None:
 def _fit(
     request: FitRequest,
     target: str,
-    parameters: dict[str, Any],
+    parameters: JsonObject,
     table: Table,
     output: Path,
     settings: Settings,
@@ -178,7 +178,7 @@ def as_text(summary: JsonObject) -> str:
     )
 
 
-def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
+def _parameters(request: FitRequest, force: bool) -> JsonObject:
     """Parameters of the classifier; options that contradict each other are refused."""
     if request.workers is not None and request.scheduler is not None:
         raise CommandError(
@@ -189,7 +189,7 @@ def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
             "a cluster cannot read standard input; write it to a file that its workers see"
         )
     budget = parsed_budget(request.budget)
-    parameters: dict[str, Any] = {
+    parameters: JsonObject = {
         "n_inducing": _number_or_word("--inducing", request.inducing),
         "scaling": None if request.scaling is ScalingName.none else request.scaling.value,
         "likelihood": request.likelihood.value,
@@ -377,7 +377,7 @@ def _version(path: str) -> tuple[int, int] | None:
 
 
 @contextmanager
-def _estimator(request: FitRequest, parameters: dict[str, Any]) -> Iterator[SparseGPClassifier]:
+def _estimator(request: FitRequest, parameters: JsonObject) -> Iterator[SparseGPClassifier]:
     """The classifier that is trained, on this machine or on a cluster for as long as the block lasts."""
     if not request.distributed:
         yield _CLASSIFIERS[request.method.value](**parameters)

@@ -15,13 +15,14 @@ from cavity.data import ArraySource, ParquetSource, Source
 from cavity.data.effect_learning import LearnedEffects
 from cavity.data.labelled import labelled_rows
 from cavity.data.labels import Classes
-from cavity.data.parts import import_arrow, one_line
+from cavity.data.parts import import_arrow
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.shuffle import read_ahead
 from cavity.data.source import NO_SETS, RawRows
 from cavity.data.table import FrameTable, Table
 from cavity.errors import SourceError
 from cavity.memory import available_bytes
+from cavity.text import one_line
 from cavity.typing import AnyArray, Array
 
 MEMORY_SHARE = 0.25

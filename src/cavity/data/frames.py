@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
-from cavity.data.parts import import_arrow, one_line
+from cavity.data.parts import import_arrow
 from cavity.errors import SourceError
-from cavity.text import listed
+from cavity.text import listed, one_line
 from cavity.typing import InputRows
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cavity.data.locations import FEATHER, File, RemoteFile, explain_permission_error, format_of
 from cavity.errors import SourceError
-from cavity.text import printable
+from cavity.text import one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,11 +34,6 @@ def import_arrow() -> tuple[ModuleType, ModuleType]:
     except ImportError as error:
         raise ImportError("tables are read with pyarrow: pip install 'cavity[parquet]'") from error
     return pyarrow, pyarrow.compute
-
-
-def one_line(error: BaseException) -> str:
-    """The words of an error on one line, without a full stop or unprintable characters."""
-    return printable(" ".join(str(error).split()).rstrip("."))
 
 
 @dataclass(frozen=True)

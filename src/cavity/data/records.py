@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cavity.data.frames import check_column_names
 from cavity.data.locations import File, RemoteFile, absolute
-from cavity.data.parts import import_arrow, one_line, with_keys
+from cavity.data.parts import import_arrow, with_keys
 from cavity.data.table import (
     BLOCK_BYTES,
     CHUNK_ROWS,
@@ -19,7 +19,7 @@ from cavity.data.table import (
     unpacked_stream,
 )
 from cavity.errors import SourceError, warn_user
-from cavity.text import listed
+from cavity.text import listed, one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -32,14 +32,13 @@ from cavity.data.parts import (
     FilePart,
     PartReader,
     import_arrow,
-    one_line,
     parts_of_files,
     row_group_sizes,
     schema_and_rows,
     with_keys,
 )
 from cavity.errors import SourceError
-from cavity.text import listed, suggestion
+from cavity.text import listed, one_line, suggestion
 from cavity.typing import InputRows, IntArray
 
 if TYPE_CHECKING:

@@ -23,15 +23,13 @@ from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
 from cavity.estimators.endings import warn_of_ending
 from cavity.estimators.mean_function import learn_mean_function
-from cavity.estimators.parameters import ConfiguredClassifier, routes
-from cavity.estimators.racing import (
-    NO_LEAVES,
-    OpenFit,
+from cavity.estimators.parameters import (
+    ConfiguredClassifier,
     check_leaves_before,
     check_own_validation,
-    decide,
-    entrants,
+    routes,
 )
+from cavity.estimators.racing import NO_LEAVES, OpenFit, decide, entrants
 from cavity.estimators.state import (
     State,
     restored_state,

@@ -248,6 +248,34 @@ def _check_whole_config(estimator: ConfiguredClassifier) -> None:
             )
 
 
+def check_own_validation(estimator: ConfiguredClassifier, config: TrainingConfig) -> None:
+    """Raise for parameters that do not go with validation rows of the user's own."""
+    if config.schedule != "steps":
+        raise ValueError(
+            f"X_val cannot be used with this {type(estimator).__name__}: there are no training steps "
+            "that validation rows could judge; leave X_val out, or set another optimizer"
+        )
+    fraction = estimator._given_fields()["validation_fraction"]
+    if fraction not in ("auto", None) and not isinstance(estimator.config, TrainingConfig):
+        raise ValueError(
+            f"validation_fraction={fraction!r} and X_val; either rows are held out, or your own are "
+            "used: leave one of them out"
+        )
+
+
+def check_leaves_before(estimator: ConfiguredClassifier, config: TrainingConfig) -> None:
+    """Raise for a warm start with leaves after a fit without them, or the other way round."""
+    leaves = estimator.leaves
+    if not estimator._continues or isinstance(leaves, str):
+        return
+    if (leaves is None) != (config.n_leaves is None):
+        there = "no leaves" if config.n_leaves is None else "leaves"
+        raise ValueError(
+            f"leaves={leaves!r} and warm_start=True, but the fit to go on from has {there}; set "
+            'warm_start=False to begin anew, or leaves="auto"'
+        )
+
+
 def _is_points(value: object) -> bool:
     return value in POINT_STARTS if isinstance(value, str) else value is not None
 

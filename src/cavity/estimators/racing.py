@@ -26,21 +26,6 @@ if TYPE_CHECKING:
     from cavity.estimators.base import SparseGPClassifier
 
 
-def check_own_validation(model: SparseGPClassifier, config: TrainingConfig) -> None:
-    """Raise for parameters that do not go with validation rows of the user's own."""
-    if config.schedule != "steps":
-        raise ValueError(
-            f"X_val cannot be used with this {type(model).__name__}: there are no training steps that "
-            "validation rows could judge; leave X_val out, or set another optimizer"
-        )
-    fraction = model._given_fields()["validation_fraction"]
-    if fraction not in ("auto", None) and not isinstance(model.config, TrainingConfig):
-        raise ValueError(
-            f"validation_fraction={fraction!r} and X_val; either rows are held out, or your own are "
-            "used: leave one of them out"
-        )
-
-
 def entrants(
     model: SparseGPClassifier,
     config: TrainingConfig,
@@ -168,16 +153,3 @@ def decide(fit: OpenFit, make_fingerprint: Callable[[], Fingerprint]) -> RaceDec
         left = max(found.max_seconds - decision.race.seconds, 1e-3)
         found = replace(found, max_seconds=left)
     return decision._replace(config=found)
-
-
-def check_leaves_before(model: SparseGPClassifier, config: TrainingConfig) -> None:
-    """Raise for a warm start with leaves after a fit without them, or the other way round."""
-    leaves = model.leaves
-    if not model._continues or isinstance(leaves, str):
-        return
-    if (leaves is None) != (config.n_leaves is None):
-        there = "no leaves" if config.n_leaves is None else "leaves"
-        raise ValueError(
-            f"leaves={leaves!r} and warm_start=True, but the fit to go on from has {there}; set "
-            'warm_start=False to begin anew, or leaves="auto"'
-        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import groupby
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import dask
 from distributed import Client, Future
@@ -41,7 +41,7 @@ class Assignment(NamedTuple):
     """The worker that should run the task."""
 
 
-Task: TypeAlias = tuple[Any, ...]
+Task: TypeAlias = tuple[object, ...]
 """A task as Dask writes it: a function and its arguments."""
 
 MakeTask: TypeAlias = Callable[[Assignment, "Future | str"], Task]
