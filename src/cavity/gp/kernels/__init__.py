@@ -6,7 +6,7 @@ kernel type to those it knows, and `check_kernel` verifies one.
 
 from sklearn.gaussian_process import kernels as _sklearn
 
-from cavity.gp.kernels.base import BoundKernel, bind, register
+from cavity.gp.kernels.base import BoundKernel, bind, noise_free, register
 from cavity.gp.kernels.basic import (
     BoundConstant,
     BoundDotProduct,
@@ -14,7 +14,6 @@ from cavity.gp.kernels.basic import (
     BoundSum,
     BoundWhite,
     bind_product,
-    noise_free,
 )
 from cavity.gp.kernels.check import check_kernel
 from cavity.gp.kernels.stationary import bind_matern, bind_rational_quadratic, bind_rbf

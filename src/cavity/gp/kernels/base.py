@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload, r
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.gaussian_process.kernels import Exponentiation, Kernel, KernelOperator
+from sklearn.gaussian_process.kernels import Exponentiation, Kernel, KernelOperator, WhiteKernel
 
 from cavity.typing import Array, Dtype
 
@@ -161,6 +161,23 @@ def _leaf_setter(kernel: Kernel) -> SetTheta:
         return changed
 
     return with_theta
+
+
+def noise_free(kernel: Kernel) -> Kernel:
+    """A copy of the kernel in which white noise has the level zero.
+
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> noise_free(RBF(1.0) + WhiteKernel(0.5))
+    RBF(length_scale=1) + WhiteKernel(noise_level=0)
+    """
+    changed = shallow_copy(kernel)
+    if isinstance(kernel, WhiteKernel):
+        changed.noise_level = 0.0
+    elif isinstance(kernel, KernelOperator):
+        changed.k1, changed.k2 = noise_free(kernel.k1), noise_free(kernel.k2)
+    elif isinstance(kernel, Exponentiation):
+        changed.kernel = noise_free(kernel.kernel)
+    return changed
 
 
 Binder: TypeAlias = Callable[[Kernel, Array], BoundKernel]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from copy import copy
-from typing import TYPE_CHECKING
-
 import numpy as np
-from sklearn.gaussian_process.kernels import Exponentiation, Kernel, KernelOperator, WhiteKernel
+from sklearn.gaussian_process.kernels import Kernel
 
 from cavity.gp.kernels.base import (
     Array64,
@@ -20,9 +17,6 @@ from cavity.gp.kernels.base import (
 )
 from cavity.gp.kernels.stationary import Stationary
 from cavity.typing import Array, Dtype
-
-if TYPE_CHECKING:
-    from sklearn.gaussian_process.kernels import Kernel
 
 
 class BoundConstant:
@@ -82,23 +76,6 @@ class BoundWhite:
     def pull_back_diagonal(self, tape: Tape, g: Array) -> Array64:
         """Σ g σ²: [0 or 1]."""
         return if_free(self._fixed, self._noise * total(g))
-
-
-def noise_free(kernel: Kernel) -> Kernel:
-    """A copy of the kernel in which white noise has the level zero.
-
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> noise_free(RBF(1.0) + WhiteKernel(0.5))
-    RBF(length_scale=1) + WhiteKernel(noise_level=0)
-    """
-    changed = copy(kernel)
-    if isinstance(kernel, WhiteKernel):
-        changed.noise_level = 0.0
-    elif isinstance(kernel, KernelOperator):
-        changed.k1, changed.k2 = noise_free(kernel.k1), noise_free(kernel.k2)
-    elif isinstance(kernel, Exponentiation):
-        changed.kernel = noise_free(kernel.kernel)
-    return changed
 
 
 class BoundDotProduct:

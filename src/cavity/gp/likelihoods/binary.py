@@ -21,13 +21,14 @@ which takes any m < −V/2 to one > −V/2, where the mixture is accurate.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from scipy.special import erfcx
 
-from cavity.gp.likelihoods.base import BinaryLikelihood, Expected, Tilted
+from cavity.gp.likelihoods.base import Expected, Likelihood, Tilted
 from cavity.gp.likelihoods.normal import (
     density_ratio,
     expected_log_cdf,
@@ -35,7 +36,68 @@ from cavity.gp.likelihoods.normal import (
     log_cdf,
     log_cdf_curvature,
 )
-from cavity.typing import Array
+from cavity.typing import Array, IntArray
+
+
+class BinaryLikelihood(Likelihood):
+    """A likelihood of two classes that depends on the margin z = y f alone, with y = ±1.
+
+    It is symmetric: p(z) + p(−z) = 1. A first derivative by f is y times that by z, and a second
+    derivative is the same. A subclass gives functions of the margin's mean and variance, arrays of one
+    common shape, element by element, without warnings for any finite margin up to 1e100.
+    """
+
+    n_latents = 1
+
+    @abstractmethod
+    def tilted_margin(self, mean: Array, variance: Array) -> Tilted:
+        """The evidence of z ~ N(mean, variance) and its derivatives by the mean; the slope is ≥ 0."""
+
+    @abstractmethod
+    def expected_margin(self, mean: Array, variance: Array) -> Expected:
+        """Expectations of log p and its derivatives by z ~ N(mean, variance); the slope is ≥ 0."""
+
+    @abstractmethod
+    def log_predictive_margin(self, mean: Array, variance: Array) -> Array:
+        """Log ∫ p(z) N(z | mean, variance) dz, increasing in the mean."""
+
+    @abstractmethod
+    def score(self, mean: Array, variance: Array) -> Array:
+        """Decision score: odd in the mean, and increasing with the predictive probability."""
+
+    def tilted(self, labels: IntArray, mean: Array, variance: Array) -> Tilted:
+        """Evidence and its derivatives by f, each [1, t]; see `Likelihood`."""
+        y = signs(labels)
+        by_margin = self.tilted_margin(y * mean, variance)
+        return by_margin._replace(slope=y * by_margin.slope)
+
+    def expected(self, labels: IntArray, mean: Array, variance: Array) -> Expected:
+        """Expectations of log p and its derivatives by f, each [1, t]; see `Likelihood`."""
+        y = signs(labels)
+        by_margin = self.expected_margin(y * mean, variance)
+        return by_margin._replace(slope=y * by_margin.slope)
+
+    def log_predictive(self, labels: IntArray, mean: Array, variance: Array) -> Array:
+        """Log probabilities [t] of the labels [t]; see `Likelihood`."""
+        return self.log_predictive_margin(signs(labels) * mean[0], variance[0])
+
+    def predict_log_proba(self, mean: Array, variance: Array) -> Array:
+        """Log probabilities [t, 2] of the two classes; see `Likelihood`."""
+        margins = (-mean[0], mean[0])
+        return np.stack([self.log_predictive_margin(z, variance[0]) for z in margins], axis=1)
+
+    def decision_score(self, mean: Array, variance: Array) -> Array:
+        """Score [t] of the second class, zero where both are as probable; see `Likelihood`."""
+        return self.score(mean[0], variance[0])
+
+
+def signs(labels: IntArray) -> Array:
+    """y = ±1 [t] of class codes [t].
+
+    >>> signs(np.array([0, 1]))
+    array([-1.,  1.])
+    """
+    return np.where(labels == 1, 1.0, -1.0)
 
 
 @dataclass(frozen=True)
