@@ -52,8 +52,8 @@ class Commands(TyperGroup):
         complete_var: str | None = None,
         standalone_mode: bool = True,
         windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
+        **extra: object,
+    ) -> object:
         """Run a command and leave with its exit status."""
         words = list(sys.argv[1:] if args is None else args)
         as_json = standalone_mode and "--json" in words
@@ -74,7 +74,7 @@ class Commands(TyperGroup):
             sys.exit(status if isinstance(status, int) else 0)
         return status
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Any) -> object:
         """Run the command that the words name; some versions of typer put the type of an error first."""
         try:
             return super().invoke(ctx)

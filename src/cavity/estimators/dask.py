@@ -69,7 +69,7 @@ def lazily(
     model: TrainedGPClassifier,
     method: str,
     X: dask.array.Array | dask.dataframe.DataFrame,
-    **options: float,
+    **options: object,
 ) -> Prediction:
     """A Dask array, or a tuple of them, of `model.method` with options for the rows of X."""
     n_features = model.n_features_in_
@@ -126,7 +126,7 @@ def _none_of(sample: Prediction) -> Prediction:
 
 
 def _call(
-    model: TrainedGPClassifier, method: str, block: Array | pandas.DataFrame, **options: float
+    model: TrainedGPClassifier, method: str, block: Array | pandas.DataFrame, **options: object
 ) -> Prediction:
     """The method's result for a block of rows, which may be empty."""
     if isinstance(block, pandas.DataFrame):
@@ -152,7 +152,7 @@ def _check_names(model: TrainedGPClassifier, names: list[str]) -> None:
 
 
 def predict_table(
-    model: TableClassifier, method: str, X: dask.dataframe.DataFrame, **options: float
+    model: TableClassifier, method: str, X: dask.dataframe.DataFrame, **options: object
 ) -> Prediction:
     """A Dask array, or a tuple of them, of a table classifier's method for the rows of a data frame."""
     check_is_fitted(model)
@@ -172,7 +172,7 @@ def _call_table(
     method: str,
     block: pandas.DataFrame,
     sample: Prediction,
-    **options: float,
+    **options: object,
 ) -> Prediction:
     """The method's result for a block of rows, which may be empty."""
     return getattr(model, method)(block, **options) if len(block) else _none_of(sample)
@@ -323,7 +323,7 @@ class DaskClassifier(TrainedGPClassifier):
             return float(right.mean().compute())
         return float(((right * sample_weight).sum() / sample_weight.sum()).compute())
 
-    def _predicted(self, method: Callable[..., R], X: InputRows, options: dict[str, Any]) -> R:
+    def _predicted(self, method: Callable[..., R], X: InputRows, options: dict[str, object]) -> R:
         check_is_fitted(self)
         self._refuse_offset(options.pop("offset", None))
         if not is_dask_collection(X):

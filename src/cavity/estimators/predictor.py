@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from functools import wraps
 from inspect import signature
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -87,7 +87,7 @@ class GPPredictor(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass=ABCMet
     def _relevance(self, model: Model) -> Relevance:
         """How much each of the inputs that the user knows matters to a model."""
 
-    def _predicted(self, method: Callable[..., R], X: InputRows, options: dict[str, Any]) -> R:
+    def _predicted(self, method: Callable[..., R], X: InputRows, options: dict[str, object]) -> R:
         """What a method of this class predicts for X, with options."""
         return method(self, X, **options)
 

@@ -484,7 +484,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
         groups = self.preprocessor_.features_of_columns()
         return Relevance(model, list(groups), list(groups.values()))
 
-    def _predicted(self, method: Callable[..., R], X: InputRows, options: dict[str, Any]) -> R:
+    def _predicted(self, method: Callable[..., R], X: InputRows, options: dict[str, object]) -> R:
         if not is_dask(X):
             return super()._predicted(method, X, options)
         from cavity.estimators.dask import predict_table  # Dask is an extra
