@@ -8,7 +8,8 @@ from sklearn.datasets import make_moons
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import SEPClassifier, SVIClassifier
-from cavity.gp.calibration import Calibration
+from cavity.gp.calibration import Calibration, leave_one_out_temperature
+from cavity.inference import train
 from cavity.plot.canvas import log_proba_at
 from support import PINNED, interrupt_at, make, recalibrate
 
@@ -28,7 +29,7 @@ def quick(cls, y, **options):
 @pytest.mark.parametrize("cls", [SEPClassifier, SVIClassifier])
 @pytest.mark.parametrize("y", [Y, THREE], ids=["two classes", "three classes"])
 def test_held_out_rows_calibrate_and_few_rows_hold_none_out(cls, y):
-    model = quick(cls, y)
+    model = quick(cls, y, validation_fraction=None)
     assert (model.inverse_temperature_, model.residual_variance_scale_) == (1.0, 1.0)
     assert model.n_validation_rows_ == 0
     model = quick(cls, y, validation_fraction=0.3)
@@ -39,8 +40,55 @@ def test_held_out_rows_calibrate_and_few_rows_hold_none_out(cls, y):
 
 
 def test_without_held_out_rows_the_residual_counts_as_in_training():
-    model = quick(SEPClassifier, Y, residual_scale=0.2)
+    model = quick(SEPClassifier, Y, residual_scale=0.2, validation_fraction=None)
     assert (model.inverse_temperature_, model.residual_variance_scale_) == (1.0, 0.2)
+
+
+def scores_of_a_fit(monkeypatch, cls, y, **options):
+    """A fit, and the leave-one-out score at any inverse temperature."""
+    found = []
+
+    def spy(score):
+        found.append(score)
+        return leave_one_out_temperature(score)
+
+    monkeypatch.setattr(train, "leave_one_out_temperature", spy)
+    return quick(cls, y, **options), found[0]
+
+
+@pytest.mark.parametrize("cls", [SEPClassifier, SVIClassifier])
+@pytest.mark.parametrize("y", [Y, THREE], ids=["two classes", "three classes"])
+def test_few_rows_are_calibrated_by_their_leave_one_out_scores(monkeypatch, cls, y):
+    model, score = scores_of_a_fit(monkeypatch, cls, y)
+    assert model.n_validation_rows_ == 0
+    assert model.residual_variance_scale_ == 1.0
+    c, logs = model.inverse_temperature_, np.linspace(-1.5, 1.5, 301)
+    best = logs[np.argmax([score(np.exp(x)) - 2.0 * x**2 for x in logs])]
+    assert abs(best) > 0.1
+    assert np.log(c) == pytest.approx(best, abs=0.05)
+    assert len(y) * -model.loo_log_loss_ == pytest.approx(score(c), rel=1e-9)
+    assert -model.loo_log_loss_ == pytest.approx(model.loo_log_proba_.mean(), abs=1e-9)
+
+
+def test_leave_one_out_calibration_counts_weights_as_copies():
+    copied = np.repeat(np.arange(200), 2)
+    points = {"inducing_points": X[:8], "n_inducing": 8}
+    options = {**SHORT, **points, "max_epochs": 5, "scaling": None}
+    once = make(SEPClassifier, **options).fit(X[:200], Y[:200], sample_weight=np.full(200, 2.0))
+    twice = make(SEPClassifier, **options).fit(X[copied], Y[copied])
+    assert once.inverse_temperature_ == pytest.approx(twice.inverse_temperature_, rel=1e-6)
+
+
+def test_few_separable_rows_are_predicted_with_more_confidence():
+    rng = np.random.default_rng(0)
+    rows, w = rng.normal(size=(1_200, 4)), rng.normal(size=4)
+    labels = (rows @ w > 0.0).astype(int)
+    nll = []
+    for fraction in ("auto", None):
+        model = SEPClassifier(random_state=0, validation_fraction=fraction).fit(rows[:200], labels[:200])
+        nll.append(-model.predict_log_proba(rows[200:])[np.arange(1_000), labels[200:]].mean())
+    assert model.inverse_temperature_ == 1.0
+    assert nll[0] < 0.95 * nll[1]
 
 
 def test_held_out_rows_are_in_the_posterior_at_the_end():

@@ -42,7 +42,7 @@ def test_facts_are_those_of_the_estimator_and_json_holds_them(fitted):
 
 
 def test_calibration_is_told_if_there_is_any(fitted):
-    assert "Calibration" not in fit_facts(fitted).as_words()
+    assert "Calibration" not in fit_facts(recalibrate(copy(fitted), 1.0, 1.0)).as_words()
     facts = fit_facts(recalibrate(copy(fitted), 1.25, 0.031))
     assert (facts.inverse_temperature, facts.residual_variance_scale) == (1.25, 0.031)
     assert facts.as_words()["Calibration"] == "latent functions × 1.25, residual variance × 0.031"

@@ -173,7 +173,8 @@ class TestPrediction:
         far = 1e6 * np.ones((1, 2))
         mean, variance = fitted.latent_mean_and_variance(far)
         assert_allclose(mean, 0.0, atol=1e-8)
-        assert_allclose(variance, fitted.kernel_.k1.constant_value, rtol=1e-6)
+        amplitude = fitted.inverse_temperature_**2 * fitted.kernel_.k1.constant_value
+        assert_allclose(variance, amplitude, rtol=1e-6)
         assert_allclose(fitted.predict_proba(far), 0.5)
 
     def test_rows_do_not_see_each_other(self, fitted, monkeypatch):

@@ -66,7 +66,7 @@ def test_a_fit_predicts_as_its_kernel_and_points_would_if_nothing_had_been_train
     X, X_star = X.astype(dtype), X_star.astype(dtype)
     options = {"random_state": 0, "n_jobs": 1, "scaling": "standard"}
     minibatches = {"n_inducing": n_inducing, "batch_size": 50, "max_epochs": 3}
-    fit = make(kind, **minibatches, **options).fit(X, labels)
+    fit = make(kind, **minibatches, validation_fraction=None, **options).fit(X, labels)
     again = make(
         kind,
         fit.kernel_,

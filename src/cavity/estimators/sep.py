@@ -66,7 +66,8 @@ class SEPClassifier(TrainedGPClassifier):
     validation_fraction : float, "auto" or None
         Share of the rows (at most 20,000) that are held out of training. They decide what "auto" means,
         keep the best state and calibrate the predictions. "auto" is 10 %, at least 500 rows, and none of
-        fewer than 2,000; a number also ends training early. None holds out none.
+        fewer than 2,000, which leave-one-out scores calibrate; a number also ends training early. None
+        holds out none and calibrates nothing.
     class_weight : dict, "balanced" or None
         Factors on the weights of the rows of each class, by class value (1 for those not listed).
         "balanced" gives every class the same total weight. They change the prior odds, and so the

@@ -102,6 +102,8 @@ class TrainingConfig:
     """"validation" or "loo": the score that ends training when it stops rising."""
     validation_fraction: float
     """Share of the rows that are held out: they score states and calibrate predictions."""
+    loo_calibration: bool
+    """Whether leave-one-out scores calibrate predictions, if no rows are held out."""
     checkpoint_interval: float
     """Seconds between two checkpoints."""
     seed: int
@@ -212,6 +214,7 @@ def resolve(
         subsample=auto.subsample,
         early_stopping=auto.early_stopping,
         validation_fraction=auto.validation_fraction,
+        loo_calibration=auto.loo_calibration,
         checkpoint_interval=float(checkpoint_interval),
         seed=int(seed),
     )

@@ -350,6 +350,16 @@ class Decisions:
         wanted = min(max(HELD_OUT_SHARE * n_rows, LEAST_HELD_OUT), MOST_HELD_OUT)
         return float(min(wanted / n_rows, MOST_HELD_OUT_SHARE))
 
+    @property
+    def loo_calibration(self) -> bool:
+        """Whether leave-one-out scores calibrate predictions: where rows are too few to hold any out."""
+        if self.asked.validation_fraction != "auto" or self.asked.own_validation:
+            return False
+        if self.validation_fraction or self.asked.n_rows >= FEWEST_ROWS_TO_HOLD_OUT:
+            return False
+        sites = self.asked.posterior_update == "natural" and self.asked.site_storage == "sites"
+        return sites and self.schedule == "steps"
+
 
 def points_of_a_leaf(n_local: int | str | None) -> int:
     """Number of inducing points of a leaf; the user's, if they have given one."""

@@ -8,11 +8,13 @@ from functools import partial
 import numpy as np
 
 from cavity.data.sampling import RowSampler
-from cavity.gp.calibration import Calibration
+from cavity.engines.protocol import Engine
+from cavity.gp.calibration import LOO_PASSES, Calibration, leave_one_out_temperature
 from cavity.gp.likelihoods import Likelihood, Logit, NoisyArgmax, Probit
 from cavity.gp.model import Model
 from cavity.gp.posterior import Posterior
 from cavity.gp.prior import Prior
+from cavity.gp.tiles import Sums
 from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.config import TrainingConfig
 from cavity.inference.converge import (
@@ -360,16 +362,17 @@ def _calibrated(
 ) -> FitResult:
     """Calibrate on the held-out rows, if there are any; then let these rows take part as well.
 
-    Without held-out rows, predictions scale the residual as training did.
+    Few rows are calibrated by their leave-one-out scores. Without either, predictions scale the residual
+    as training did.
     """
     engine, point, likelihood = result.engine or problem.engine, result.point, problem.rule.likelihood
     own = Calibration(residual_variance_scale=config.residual_scale)
     result = result._replace(engine=engine, point=point._replace(calibration=own))
-    with progress.until_interrupted():
+    with progress.until_interrupted() as block:
         if config.batch_size is not None:
             return_freed_memory()  # the sites of all rows took it
         if engine.held_out is None:
-            return result
+            return _calibrated_by_leaving_out(problem, config, result, progress)
         moments = HeldOutMoments.of(engine, likelihood, point.prior, point.posterior)
         calibration = moments.calibration(config.residual_scale)
         result = result._replace(
@@ -377,7 +380,45 @@ def _calibrated(
             point=point._replace(calibration=calibration),
         )
         return _with_all_rows(problem, config, result, progress)
+    if block.interrupted and engine.held_out is None:  # a few passes over few rows
+        return _calibrated_by_leaving_out(problem, config, result, progress)
     return result
+
+
+def _calibrated_by_leaving_out(
+    problem: Problem, config: TrainingConfig, result: FitResult, progress: Progress
+) -> FitResult:
+    """Calibrate by the leave-one-out scores of the training rows, if that is wanted and time allows."""
+    engine, point = result.engine or problem.engine, result.point
+    sweep_seconds = point.seconds_per_sweep
+    if not config.loo_calibration or sweep_seconds is None:
+        return result
+    if not progress.has_time((LOO_PASSES + 1) * sweep_seconds):
+        return result
+
+    def score(inverse_temperature: float) -> float:
+        calibration = replace(point.calibration, inverse_temperature=inverse_temperature)
+        return _leave_one_out_score(engine, problem, point, calibration).log_predictive
+
+    found = replace(point.calibration, inverse_temperature=leave_one_out_temperature(score))
+    sums = _leave_one_out_score(engine, problem, point, found)
+    score_of_a_row = sums.log_predictive / sums.weight
+    return result._replace(point=point._replace(calibration=found, mean_log_predictive=score_of_a_row))
+
+
+def _leave_one_out_score(
+    engine: Engine, problem: Problem, point: FixedPoint, calibration: Calibration
+) -> Sums:
+    """Sums of a pass that scores rows by their cavities with a calibration, and changes nothing else."""
+    options = SweepOptions(
+        damping=0.0,
+        gradient=False,
+        inverse_temperature=calibration.inverse_temperature,
+        residual_scale=calibration.residual_variance_scale,
+    )
+    sums = engine.run(Sweep(point.prior, point.posterior, problem.rule, options))
+    engine.commit()
+    return sums
 
 
 def _with_all_rows(
@@ -406,14 +447,7 @@ def _with_all_rows(
     )
     if found.interrupted:
         return result
-    options = SweepOptions(
-        damping=0.0,
-        gradient=False,
-        inverse_temperature=point.calibration.inverse_temperature,
-        residual_scale=point.calibration.residual_variance_scale,
-    )
-    sums = engine.run(Sweep(found.prior, found.posterior, problem.rule, options))
-    engine.commit()
+    sums = _leave_one_out_score(engine, problem, found, point.calibration)
     score = sums.log_predictive / sums.weight
     found = found._replace(calibration=point.calibration, mean_log_predictive=score)
     return result._replace(point=found, engine=engine)
