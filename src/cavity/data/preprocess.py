@@ -36,7 +36,7 @@ from cavity.data.scans import ColumnDecision, ColumnScan, scan_of
 from cavity.data.table import FrameTable, Table, open_table
 from cavity.data.weights import check_total_weight, name_of_weight
 from cavity.errors import SourceError, warn_user
-from cavity.text import listed, shortened, suggestion
+from cavity.text import did_you_mean, listed, shortened
 from cavity.typing import AnyArray, Array, InputRows
 
 if TYPE_CHECKING:
@@ -421,10 +421,10 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         used, there = dict.fromkeys(self.columns_), set(columns)
         missing = [column for column in used if column not in there]
         if missing:
-            words = suggestion(missing[0], [column for column in columns if column not in used])
+            near = did_you_mean(missing[0], [column for column in columns if column not in used])
             raise SourceError(
                 f"{name} lacks {'columns' if len(missing) > 1 else 'the column'} {listed(missing)}, "
-                f"which the model was trained on{words if 'mean' in words else ''}"
+                f"which the model was trained on{near}"
             )
         known = {*used, *self.drop_features, *self.ignored_}
         return [column for column in columns if column not in known]
