@@ -294,6 +294,7 @@ def test_no_command_replaces_what_it_reads(folder, tmp_path, link):
     model = folder / "m.cavity"
     refused(run("predict", model, table, "-o", output, "-f"), "is a file that this command reads")
     refused(run("fit", table, "--target", "delayed", "-o", output, "-f"), "this command reads")
+    refused(run("fit", table, "--continue-from", model, "-o", output, "-f"), "this command reads")
     refused(run("report", model, table, "-o", output, "-f"), "is a file that this command reads")
     refused(run("export", model, "-o", model, "-f"), "is a file that this command reads")
     assert table.read_bytes() == before
