@@ -255,7 +255,7 @@ def test_weights_that_mean_nothing(folder, tmp_path, suffix):
         return run("evaluate", folder / "m.cavity", path, "--weight", weight)
 
     refused(evaluate("distence"), "no weight column 'distence'; did you mean 'distance'?")
-    refused(evaluate("delayed"), "'delayed' is named as the weight column, but it is the target")
+    refused(evaluate("delayed"), "--weight 'delayed' is the target of the model; name another column")
     refused(evaluate("w", w=-1.0), "the weight 'w' of a row is -1.0", "not negative")
     refused(evaluate("w", w=None), "the weight 'w' of a row is nan")
     assert "'w'" in refused(evaluate("w", w="many"), "many")

@@ -68,7 +68,7 @@ def parsed_costs(given: list[str], words: list[str]) -> Array:
         except ValueError:
             cost = -1.0
         if not 0.0 < cost < np.inf:
-            raise CommandError(f"--cost {word!r}: {number!r} is not a positive number")
+            raise CommandError(f"--cost {word!r}: {number!r} is not a positive number; write one")
         costs[found[0]] = cost
     return costs
 

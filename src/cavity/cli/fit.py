@@ -277,7 +277,9 @@ def parsed_class_weight(
         try:
             weights[by_name[name]] = float(number)
         except ValueError:
-            raise CommandError(f"--class-weight {word!r}: {number!r} is not a number") from None
+            raise CommandError(
+                f"--class-weight {word!r}: {number!r} is not a number; write one"
+            ) from None
     return weights
 
 

@@ -58,7 +58,10 @@ class HashedRows(Table):
                 found = True
                 yield numbers[chosen], chunk.filter(pa.array(chosen))
         if not found:
-            raise SourceError(f"{self.name} has too few rows to hold a part of them out")
+            raise SourceError(
+                f"{self.name} has too few rows to hold a part of them out; give more rows, or leave "
+                "--holdout and --cv out"
+            )
 
 
 def holdout_parts(table: Table, share: float, seed: int) -> tuple[Table, Table]:

@@ -187,7 +187,7 @@ def check_weight(model: TableClassifier, table: Table, weight: str | None) -> No
         return
     table.require(weight, "weight column")
     if weight == model.target_:
-        raise CommandError(f"{weight!r} is named as the weight column, but it is the target")
+        raise CommandError(f"--weight {weight!r} is the target of the model; name another column")
 
 
 def evaluation(

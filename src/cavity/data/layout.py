@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cavity.data.frames import check_column_names
 from cavity.data.labels import LabelScan
 from cavity.data.locations import File
 from cavity.data.parts import FilePart, FileVersion, PartReader, import_arrow, open_parquet, reading
@@ -47,9 +48,7 @@ def find_columns(
 ) -> Columns:
     """The columns to be used of a file with that schema."""
     names: list[str] = schema.names
-    repeated = {name for name in names if names.count(name) > 1}
-    if repeated:
-        raise SourceError(f"{path}: has more than one column named {sorted(repeated)}")
+    check_column_names(names, str(path))
     for role, name in (("target", target), ("weight", weight)):
         if name is not None and name not in names:
             raise SourceError(f"{path}: has no {role} column {name!r}{suggestion(name, names)}")
@@ -64,7 +63,10 @@ def find_columns(
             what = "is the target" if name == target else "is listed twice"
             raise SourceError(f"columns={features}: {name!r} {what}; leave it out")
     if not features:
-        raise SourceError(f"{path}: has no feature columns besides the target {target!r}")
+        raise SourceError(
+            f"{path}: has no feature columns besides the target {target!r}; name another target, or add "
+            "columns"
+        )
     dtypes = _feature_dtypes(schema, path, features)
     if weight is not None:
         _feature_dtypes(schema, path, [weight])

@@ -197,7 +197,10 @@ def rows_that_count(source: ArraySource, class_weight: ClassWeight, classes: Any
             weight = weights_by_class(weight, labels, factors)
             total = float(weight.sum())
         if total == 0.0:
-            raise ValueError(f"class_weight={class_weight!r} leaves no row with any weight")
+            raise ValueError(
+                f"class_weight={class_weight!r} leaves no row with any weight; give at least two "
+                "classes a positive one"
+            )
         check_total_weight(total, f"the weights after class_weight={class_weight!r}")
     rows, weight = rows_with_weight(weight)
     if rows is not None:

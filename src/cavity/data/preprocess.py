@@ -304,7 +304,10 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
             if name is not None:
                 table.require(name, role)
         if weight is not None and weight == target:
-            raise SourceError(f"{weight!r} is named as both the target and the weight column")
+            raise SourceError(
+                f"{weight!r} is named as both the target and the weight column; name another column of "
+                "weights, or none"
+            )
         names = [n for n in table.columns if n not in (target, weight) and n not in self.drop_features]
         if not names:
             raise SourceError(f"{table.name} has no columns besides the target {target!r}")

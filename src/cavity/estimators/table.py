@@ -195,7 +195,9 @@ class TableClassifier(TransformerMixin, GPPredictor):
     def learn_columns(self, table: Table, target: str, weight: str | None = None) -> None:
         """Learn the columns and the classes; the first half of a fit."""
         if table.n_rows == 1:
-            raise SourceError(f"{table.name} has one row (n_samples=1); rows of two classes are needed")
+            raise SourceError(
+                f"{table.name} has one row (n_samples=1); pass rows of two classes or more"
+            )
         self.preprocessor_ = self._new_preprocessor()
         scan = self.preprocessor_.learn(table, target, weight)
         assert scan is not None
@@ -304,7 +306,10 @@ class TableClassifier(TransformerMixin, GPPredictor):
         rows = encoded_rows(table, preprocessor.reading(table), labels, weight)
         found = joined(list(rows))
         if not len(found.X):
-            raise SourceError(f"X_val: no row of {table.name} has a target and a weight")
+            raise SourceError(
+                f"X_val: no row of {table.name} has a target and a weight; pass rows that do, or leave "
+                "X_val out"
+            )
         return {"X_val": ArraySource(*found, classes=labels.values, is_checked=True)}
 
     def partial_fit(

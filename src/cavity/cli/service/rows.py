@@ -322,7 +322,9 @@ def _check_cells(model: TableClassifier, rows: pa.Table) -> None:
         words = sorted(encoder.form.unreadable(cells, encoder.column))
         if words:
             raise RequestError(
-                422, f"{encoder.column!r} should be {encoder.kind}, but has the value {words[0]!r:.60}"
+                422,
+                f"{encoder.column!r} should be {encoder.kind}, but has the value {words[0]!r:.60}; send "
+                "such a value, or null",
             )
 
 
