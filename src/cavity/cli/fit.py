@@ -127,7 +127,7 @@ def print_summary(model: TableClassifier, path: str, settings: Settings) -> Json
     """The summary of a model that was written, as plain data and, unless as JSON, on standard error."""
     summary = {"model": path, **description(model)}
     if not settings.json:
-        say(as_text(summary))
+        say(summary_line(summary))
     return summary
 
 
@@ -165,7 +165,7 @@ def _how_to_go_on(request: FitRequest, summary: JsonObject) -> str:
     return f"{words}; the same command with --resume goes on, also with another --budget"
 
 
-def as_text(summary: JsonObject) -> str:
+def summary_line(summary: JsonObject) -> str:
     """Format the summary of a fit as one line."""
     training, positive = summary["training"], ""
     if summary["positive"] is not None:
@@ -299,7 +299,7 @@ def _check_checkpoint(request: FitRequest, force: bool) -> None:
         )
 
 
-_FORM = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]+)\s*", re.IGNORECASE)
+_BUDGET = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]+)\s*", re.IGNORECASE)
 _UNIT_SECONDS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0}
 _UNIT_SECONDS |= {"h": 3_600.0, "hour": 3_600.0}
 
@@ -314,7 +314,7 @@ def parsed_budget(words: str | None) -> dict[str, float]:
     """
     if words is None:
         return {}
-    match = _FORM.fullmatch(words)
+    match = _BUDGET.fullmatch(words)
     if match and float(match[1]) > 0:
         number, unit = float(match[1]), match[2].lower()
         unit = unit if unit == "s" else unit.removesuffix("s")

@@ -252,7 +252,7 @@ def _signals_raised() -> Iterator[None]:
     handled = [number for number in _NUMBERS if before[number] != signal.SIG_IGN]
     try:
         for number in handled:
-            signal.signal(number, _end)
+            signal.signal(number, _raise_signal)
     except ValueError:  # not in the main thread
         handled = []
     try:
@@ -262,7 +262,7 @@ def _signals_raised() -> Iterator[None]:
             signal.signal(number, before[number])
 
 
-def _end(number: int, _: object) -> None:
+def _raise_signal(number: int, _: object) -> None:
     raise SignalledError(number)
 
 
@@ -274,12 +274,12 @@ def ending_early() -> Iterator[FirstSignal]:
     second signal ends the command at once.
     """
     first = FirstSignal()
-    handled = [number for number in _NUMBERS if signal.getsignal(number) is _end]
+    handled = [number for number in _NUMBERS if signal.getsignal(number) is _raise_signal]
 
     def stop(number: int, _: object) -> None:
         first.number = number
         for each in handled:
-            signal.signal(each, _end)
+            signal.signal(each, _raise_signal)
         if not first.is_only_noted:
             raise KeyboardInterrupt
 
@@ -294,4 +294,4 @@ def ending_early() -> Iterator[FirstSignal]:
     finally:
         first.is_only_noted = True
         for number in handled:
-            signal.signal(number, _end)
+            signal.signal(number, _raise_signal)

@@ -76,7 +76,7 @@ def _changed(table: Table, n_rows: int) -> SourceError:
 
 
 @contextmanager
-def training_rows(
+def encoded_source(
     table: Table,
     preprocessor: TablePreprocessor,
     classes: Classes,

@@ -28,7 +28,7 @@ _PAGE_BYTES = 2**20
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnRoles:
     """The columns of a numeric table, by role."""
 
     features: tuple[str, ...]
@@ -45,7 +45,7 @@ class Columns:
 
 def find_columns(
     schema: pa.Schema, path: object, target: str, columns: Sequence[str] | None, weight: str | None
-) -> Columns:
+) -> ColumnRoles:
     """The columns to be used of a file with that schema."""
     names: list[str] = schema.names
     check_column_names(names, str(path))
@@ -70,11 +70,11 @@ def find_columns(
     dtypes = _feature_dtypes(schema, path, features)
     if weight is not None:
         _feature_dtypes(schema, path, [weight])
-    return Columns(tuple(features), target, weight, tile_precision(np.result_type(*dtypes)))
+    return ColumnRoles(tuple(features), target, weight, tile_precision(np.result_type(*dtypes)))
 
 
 def _check_same_schema(
-    schema: pa.Schema, path: object, first: pa.Schema, first_name: str, columns: Columns
+    schema: pa.Schema, path: object, first: pa.Schema, first_name: str, columns: ColumnRoles
 ) -> None:
     """Raise if the used columns of a file are not those of the first."""
     for name in columns.used:
@@ -131,7 +131,7 @@ def _index_columns(schema: pa.Schema) -> list[str]:
 class TableLayout:
     """Columns, row groups and files of a table on disk, known before its rows are read."""
 
-    columns: Columns
+    columns: ColumnRoles
     groups: list[FilePart]
     """Row groups, or files of other formats; none is empty."""
     reader_bytes: int
@@ -209,7 +209,9 @@ def _with_key_fields(schema: pa.Schema, part: FilePart) -> pa.Schema:
     return schema
 
 
-def _same_types(schema: pa.Schema, dataset_schema: pa.Schema, columns: Columns, part: FilePart) -> bool:
+def _same_types(
+    schema: pa.Schema, dataset_schema: pa.Schema, columns: ColumnRoles, part: FilePart
+) -> bool:
     inside = [name for name in columns.used if name not in part.keys]
     return all(
         name in schema.names and schema.field(name).type == dataset_schema.field(name).type
@@ -221,7 +223,7 @@ def _name(place: str | None) -> str:
     return str(place).rpartition("/")[2]
 
 
-def _held_bytes(metadata: RowGroupMetaData | None, group: FilePart, used: Columns) -> int:
+def _held_bytes(metadata: RowGroupMetaData | None, group: FilePart, used: ColumnRoles) -> int:
     """Bytes that reading a group holds; raises if its statistics count null values."""
     if metadata is None:
         return _PAGE_BYTES * len(used.features)

@@ -77,7 +77,7 @@ class NumericScan:
         self.n = self.missing = self.infinite = 0
         self.low, self.high = np.inf, -np.inf
         self.mean = self.squares = 0.0
-        self.sample = Sample()
+        self.sample = NumberSample()
         self.order = RowOrder(column)
 
     def add(self, array: pa.Array) -> None:
@@ -209,7 +209,7 @@ class DistinctSample:
         return np.asarray(numbers[mixed >> np.uint64(64 - self._bits) == 0])
 
 
-class Sample:
+class NumberSample:
     """Every k-th number of a column, with k doubled whenever there are too many."""
 
     def __init__(self) -> None:

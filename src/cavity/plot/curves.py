@@ -12,7 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.gp.metrics import Bins, calibration_error, reliability_bins
 from cavity.inference.history import Iteration
 from cavity.plot.canvas import Display, colour
-from cavity.plot.columns import Plottable, class_code, frame_of, is_table, label_values, positive_label
+from cavity.plot.columns import (
+    Plottable,
+    class_code,
+    frame_of,
+    is_table_classifier,
+    label_values,
+    positive_label,
+)
 from cavity.text import named_apart
 from cavity.typing import AnyArray, Array, InputLabels, InputRows
 
@@ -64,7 +71,7 @@ class CalibrationDisplay(Display):
         """
         named = isinstance(y, str)
         X = frame_of(X) if named else X
-        labels = label_values(X, y, estimator.labels_ if is_table(estimator) else None)
+        labels = label_values(X, y, estimator.labels_ if is_table_classifier(estimator) else None)
         if named and labels is not None:
             known = [label is not None for label in labels.tolist()]
             X, labels = X.filter(known), np.array(labels[known].tolist())
