@@ -274,9 +274,8 @@ class _Choice:
         left, chosen = list(candidates), list[_Candidate]()
         while left and len(self.found) < most:
             tried = []
-            self._log_proba, _ = self._rows.sum_of(
-                [self._log_proba]
-            )  # or any group would correct its scale
+            # Otherwise any group would gain by correcting the scale of what is there.
+            self._log_proba, _ = self._rows.sum_of([self._log_proba])
             for group in left:
                 after, coefficients = self._rows.sum_of([self._log_proba, group.log_proba])
                 over = self._rows.gain(after, self._log_proba)

@@ -287,7 +287,7 @@ def _explained_in_leaves(model: Model, X: Value, Z: Value, leaf: Value) -> _Expl
 
     def of_leaf(number: Value, found: Value) -> Value:
         rows = leaf.op("Equal", number).op("NonZero").op("Reshape", np.array([-1, 1], dtype=np.int64))
-        index = rows.op("Reshape", np.array([-1], dtype=np.int64))
+        index = rows.flat()
         Z_k, W_k, mean, *S = (stack.op("Gather", number, axis=0) for stack in stacks)
         local = covariances(model.kernel.k2, X.op("Gather", index, axis=0), Z_k).cross
         whole = graph.concat([A.op("Gather", index, axis=0), local @ W_k])

@@ -147,8 +147,7 @@ def _categorical(encoder: CategoricalEncoder, graph: Graph, dtype: DTypeLike, ro
     words = _codes_of_words(levels, encoder.missing_words, missing)
     cells = graph.input(encoder.column, object, [rows, 1])
     code = _looked_up(cells, "keys_strings", list(words), other, list(words.values()))
-    flat = code.op("Reshape", np.array([-1], dtype=np.int64))
-    return graph.op("Gather", _features_of_codes(encoder), flat, axis=0)
+    return graph.op("Gather", _features_of_codes(encoder), code.flat(), axis=0)
 
 
 def _codes_of_words(levels: Sequence[str], missing_words: Sequence[str], missing: int) -> dict[str, int]:
@@ -240,7 +239,7 @@ def _effects(effect: EffectEncoder, graph: Graph, missing_words: Mapping[str, Se
         for index, code in zip(effect.indices[1:], more, strict=True):
             row = row.op("Mul", np.int64(index.n_codes)).op("Add", code)
         row = _looked_up(row, "keys_int64s", effect.cells.tolist(), len(effect.cells))
-    return graph.op("Gather", effect.table, row.op("Reshape", np.array([-1], dtype=np.int64)), axis=0)
+    return graph.op("Gather", effect.table, row.flat(), axis=0)
 
 
 def _codes(index: ValueIndex, graph: Graph, missing_words: Sequence[str]) -> Value:
