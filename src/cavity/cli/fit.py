@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
 CHECKPOINT_SECONDS = 30.0
-"""Time between two checkpoints of a fit: half of what a classifier takes, because a command runs where
-nobody watches, and nothing of a process that is killed remains but its last checkpoint."""
+"""Seconds between two checkpoints of a fit. That is half of what classifiers take: of a command that is
+killed, only its last checkpoint remains."""
 _SCHEDULER_TIMEOUT = "10s"
 """How long a Dask scheduler may take to answer."""
 _CLASSIFIERS = {"sep": SEPClassifier, "svi": SVIClassifier, "gfitc": GFITCClassifier}
@@ -66,9 +66,9 @@ def run_fit(request: FitRequest, reading: Reading, settings: Settings) -> None:
     if request.target in (request.drop or ()):
         raise CommandError(f"--drop {request.target!r} would leave the target out; drop another column")
     parameters = _parameters(request, settings.force)
-    # A fit that was interrupted has written its model as far as it had come.
-    goes_on = request.resume and bool(_unfinished(request))
-    output = checked_output(request.output, settings.force or goes_on, (request.data,))
+    # An interrupted fit has written a model, which the same fit may replace when it is resumed.
+    resumes = request.resume and bool(_unfinished(request))
+    output = checked_output(request.output, settings.force or resumes, (request.data,))
     with opened_table(request.data, reading) as table, signals_explained(request):
         _fit(request, request.target, parameters, table, output, settings)
 
@@ -140,7 +140,7 @@ def _train_and_save(
     """
 
     def discard() -> None:
-        if not request.resume:  # with --force, an earlier fit goes when this one has its rows
+        if not request.resume:  # files of an earlier fit, with --force, once this one has its rows
             _remove_unfinished(request)
 
     with ending_early() as first:
@@ -257,7 +257,7 @@ def _number_or_word(
 def parsed_class_weight(
     words: Sequence[str], classes: AnyArray
 ) -> str | dict[str | int | float | bool, float]:
-    """Turn weights of the classes [C] as people write them into the parameter of a classifier.
+    """Read the words of `--class-weight` as the parameter `class_weight`, for classes [C].
 
     >>> import numpy as np
     >>> parsed_class_weight(["yes=5"], np.array(["no", "yes"]))
@@ -305,7 +305,7 @@ _UNIT_SECONDS |= {"h": 3_600.0, "hour": 3_600.0}
 
 
 def parsed_budget(words: str | None) -> dict[str, float]:
-    """Turn a budget as people write it into parameters of a classifier.
+    """Read the words of `--budget` as parameters of a classifier.
 
     >>> parsed_budget("90s"), parsed_budget("1.5 hours")
     ({'max_seconds': 90.0}, {'max_seconds': 5400.0})
@@ -348,7 +348,7 @@ def save_model(model: TableClassifier, output: Path) -> None:
 
 @contextmanager
 def signals_explained(request: FitRequest) -> Iterator[None]:
-    """Let a signal that ends the fit say what it leaves: a model, a checkpoint or nothing."""
+    """Let the message of a signal that ends the fit say what was written: a model or a checkpoint."""
     before, earlier = _version(request.output), _versions(_unfinished(request))
     try:
         yield

@@ -243,7 +243,7 @@ def _find_dates(words: pa.Array, pattern: str, found: IntArray) -> None:
 
 
 def each_word(cells: pa.Array, read: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """What `read` makes of an array of cells, by looking at each different cell once."""
+    """The cells as `read` reads them; it sees each different cell once."""
     encoded = cells.dictionary_encode()
     return read(encoded.dictionary).take(encoded.indices)
 

@@ -86,7 +86,7 @@ def encoded_source(
     max_memory: float | None = None,
     folder: str | os.PathLike[str] | None = None,
 ) -> Iterator[Source]:
-    """A source of all rows, for as long as the context lasts.
+    """Context with a source of all encoded rows that take part in training.
 
     Rows that take more than `max_memory` bytes are written to a temporary folder inside `folder`, as
     Parquet files of their features. Reading these in every epoch is cheaper than encoding the table in

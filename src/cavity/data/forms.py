@@ -28,7 +28,7 @@ _WHAT = {NUMERIC: "numbers", BOOLEAN: "truth values", DATE: "dates"}
 
 
 class TextTally:
-    """How many cells of a column of text, over the chunks read so far, can be read as what."""
+    """Counts how many cells of a column of text can be read as numbers, truth values or dates."""
 
     def __init__(self) -> None:
         self.cells = 0
@@ -159,7 +159,7 @@ class TextTally:
         return self.cells - self.placeholders
 
     def holds(self, n: int) -> bool:
-        """Whether a column is of a kind that n of its cells can be read as."""
+        """Whether a column is of a kind if n of its cells can be read as that kind: nearly all must."""
         others = self.known - n
         return n > 0 and (
             others <= _TOLERATED * self.known or (others == 1 and self.known >= _ONE_TOLERATED)

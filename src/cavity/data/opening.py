@@ -1,4 +1,4 @@
-"""From what a user passes to `fit` to a source of rows with labels, classes and weights."""
+"""Opens what a user passes to `fit` as a source of rows with labels, classes and weights."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from cavity.typing import (
 
 
 class OpenedRows(NamedTuple):
-    """Rows to train on, checked."""
+    """Checked rows to train on, and their classes."""
 
     source: Source
     classes: AnyArray

@@ -1,4 +1,4 @@
-"""Tables with columns of any kind become arrays of numbers: learned in one pass, applied in chunks."""
+"""Encoding of tables with columns of any kind as arrays of numbers: learned in one pass."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class TableScan:
         self.columns[name].add(array)
 
     def replace(self, other: TableScan) -> None:
-        """Take what another scan has found."""
+        """Replace the summaries of columns by those of another scan."""
         self.columns |= other.columns
 
     def notes(self, *, is_typed: bool) -> list[str]:

@@ -123,7 +123,7 @@ class LocalEngine(Engine):
         return total
 
     def _run_by_leaf(self, row_pass: Pass, batch: Block | None, sampler: RowSampler) -> Sums:
-        """Run a pass over rows of leaves: each tile has rows of one leaf, and meets its view."""
+        """Run a pass over rows of leaves: each tile has rows of one leaf."""
         leaf = self.source.leaf
         assert leaf is not None
         counts, share = self.leaf_counts, None

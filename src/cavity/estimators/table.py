@@ -76,7 +76,7 @@ _TARGET_ENCODINGS = any_of(is_flag, one_of("auto", "pairs")), '"auto", True, Fal
 
 
 def _learned(name: str, text: str) -> Any:
-    """A property that reads an attribute of the classifier inside; absent before a fit."""
+    """A property that reads a learned attribute of the classifier inside."""
     return property(attrgetter(f"_fitted.{name}"), doc=text)
 
 

@@ -209,7 +209,7 @@ def _learn_rows(
 
 
 def _with_rows(labels: Classes, rows: RawRows) -> Classes:
-    """The classes with the rows counted that a chunk has."""
+    """The classes, with the rows of a chunk added to their counts."""
     n = len(labels.values)
     return replace(
         labels,

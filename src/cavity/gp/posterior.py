@@ -149,7 +149,7 @@ class Posterior:
         return cls(mean, nothing.precision, log_root, nothing, factors.astype(dtype, copy=False))
 
     def view(self, leaf: int) -> Posterior:
-        """The marginal of the values that rows of a leaf meet, if there are leaves."""
+        """The marginal of the inducing values that rows of a leaf depend on, if there are leaves."""
         raise NotImplementedError("this posterior has no local inducing points")
 
     def mean_in(self, dtype: Dtype) -> Array:

@@ -150,7 +150,7 @@ class Sweep(_PriorPass):
     def packed(
         self, *, has_directions: bool, leaves: Iterable[int] | None = None
     ) -> Callable[[], Sweep]:
-        """The pass in a small form for sending; calling that gives the pass again."""
+        """A function that makes this pass again; see `Pass.packed`."""
         assert isinstance(self.prior, Prior)
         # The exact gradient has terms that are computed in float64, whatever the tiles have.
         dtype = FLOAT64 if self.options.exact else self.prior.dtype
@@ -257,7 +257,7 @@ class SiteSum(_PriorPass):
     def packed(
         self, *, has_directions: bool, leaves: Iterable[int] | None = None
     ) -> Callable[[], SiteSum]:
-        """The pass in a small form for sending; calling that gives the pass again."""
+        """A function that makes this pass again; see `Pass.packed`."""
         assert isinstance(self.prior, Prior)
         if isinstance(self.prior, LocalPrior):
             return partial(_unpacked_site_sum, _packed_views(self.prior, leaves))

@@ -366,7 +366,7 @@ class GradientUpdate:
         return prior
 
     def with_sites(self, q: Array, naturals: NaturalParameters) -> Array:
-        """This q is not made of sites."""
+        """Raise an error: this q is not made of sites."""
         raise NotImplementedError("a posterior that the optimiser moves is not made of sites")
 
     def gradients(self, q: Array, sums: Sums, prior: Prior, posterior: Posterior) -> Gradients:

@@ -67,7 +67,7 @@ class CalibrationDisplay(Display):
         """Predict rows X [n, d] and compare with y [n], as `from_predictions` does.
 
         For a table classifier, X is a data frame, and y may be the name of a column of it; rows without
-        a label are left out. Of two classes, the diagram is about the positive one.
+        a label are left out. With two classes, the diagram is about the positive one.
         """
         named = isinstance(y, str)
         X = frame_of(X) if named else X

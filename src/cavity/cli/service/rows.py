@@ -329,7 +329,7 @@ def _check_cells(model: TableClassifier, rows: pa.Table) -> None:
 
 
 def _of_latents(values: Array, words: list[str]) -> float | dict[str, float]:
-    """One number for two classes; for more, one for each."""
+    """A latent value of a row as JSON: a number for two classes; for more, a number for each by name."""
     if len(values) == 1:
         return float(values[0])
     return dict(zip(words, values.tolist(), strict=True))

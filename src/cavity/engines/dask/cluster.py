@@ -36,7 +36,7 @@ FAULTS = (CancelledError, KilledWorker, CommClosedError)
 
 
 class DyingWorkersError(ClusterError, MemoryError):
-    """Workers die while they run a task, most often for want of memory: so a trial of a race loses."""
+    """Workers have died of a task, most often for lack of memory; a trial of a race then loses."""
 
 
 class Cluster:
