@@ -48,7 +48,7 @@ class HashedRows(Table):
         return (chunk for _, chunk in self.numbered(columns))
 
     def numbered(self, columns: Sequence[str]) -> Iterator[tuple[IntArray, pa.RecordBatch]]:
-        """The same with the numbers [t] of the rows in the whole table."""
+        """Record batches of this part, with the numbers [t] of the rows in the whole table."""
         pa, _ = import_arrow()
         found, (low, high) = False, self._span
         for numbers, chunk in self._table.numbered(columns):

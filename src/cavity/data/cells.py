@@ -138,7 +138,7 @@ def truths(cells: pa.Array) -> pa.Array:
 
 
 def truths_of(words: pa.Array) -> pa.Array:
-    """The same, of different words."""
+    """Truth values of different words; see `truths`."""
     pa, pc = import_arrow()
     place = pc.index_in(pc.utf8_lower(trimmed(words)), value_set=pa.array([*_TRUE, *_FALSE]))
     return pc.less(place, len(_TRUE))

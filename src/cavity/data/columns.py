@@ -151,7 +151,7 @@ def coerced(array: pa.Array, kind: str, column: str) -> pa.Array:
 
 
 def _converted(array: pa.Array, kind: str) -> pa.Array:
-    """The same; raises pyarrow's errors."""
+    """An Arrow array converted as in `coerced`, with pyarrow's errors."""
     pa, _ = import_arrow()
     wanted = {
         NUMERIC: pa.float64(),

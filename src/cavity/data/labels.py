@@ -52,9 +52,9 @@ def code_type(n_classes: int) -> AnyDtype:
 
 
 def n_latents(n_classes: int) -> int:
-    """How many numbers tell the classes apart: one for two classes, else one for each class.
+    """Number of latent functions of a model: one for two classes, else one for each class.
 
-    So many latent functions has a model, effects has a value, and rankings has a score.
+    A value has as many effects, and a score as many rankings.
 
     >>> n_latents(2), n_latents(3)
     (1, 3)

@@ -380,7 +380,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         return found
 
     def reading(self, table: Table) -> TablePreprocessor:
-        """This preprocessor for another table, whose decimal sign may be known to be another one."""
+        """This preprocessor with the decimal sign of a table, if the table knows its sign."""
         if table.decimal is None:
             return self
         other = copy(self)
@@ -391,7 +391,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         return other
 
     def typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Those columns of a batch that are used, with text as the numbers and dates that it holds.
+        """The columns of a batch that are used, with text read as the numbers and dates that it holds.
 
         Words come with a dictionary, so that the next steps look at each different word once.
         """

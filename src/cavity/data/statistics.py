@@ -349,7 +349,7 @@ class Distribution:
         return float(median), float(spread)
 
     def scaled(self, scaling: Scaling) -> Distribution:
-        """The same column after a scaling of one column; values that differ by rounding are joined."""
+        """The distribution of the scaled column; values that differ by rounding are joined."""
         values = scaling.apply(self.values[:, None], FLOAT64)[:, 0]
         first = np.diff(values, prepend=-np.inf) > ROUNDING
         return Distribution(values[first], _total_weights(np.cumsum(first) - 1, self.weight))

@@ -70,7 +70,7 @@ class NaturalParameters:
         return self.seen_through(np.linalg.inv(np.eye(len(D)) + self.precision @ D), T)
 
     def seen_through(self, noisy: Array, T: Array) -> NaturalParameters:
-        """The part of these factors in others that are carried: `noisy` is their (I + ΛD)⁻¹."""
+        """The factors on v in `carried`, given noisy = (I + ΛD)⁻¹ of all factors that are carried."""
         precision = T.T @ (noisy @ self.precision) @ T
         symmetrised = 0.5 * (precision + precision.transpose(0, 2, 1))
         return NaturalParameters(symmetrised, np.einsum("cij,cj->ci", noisy, self.shift) @ T)
@@ -143,7 +143,7 @@ class Posterior:
 
     @classmethod
     def from_factors(cls, mean: Array, factors: Array, dtype: Dtype) -> Posterior:
-        """The same for a variational pass over tiles in `dtype`; needs no product and no inverse."""
+        """N(mean_c, R_c R_cᵀ) for a variational pass over tiles in `dtype`: no product, no inverse."""
         nothing = NaturalParameters.zeros(len(mean), 0)
         log_root = _sum_of_logs(factors)
         return cls(mean, nothing.precision, log_root, nothing, factors.astype(dtype, copy=False))
@@ -169,7 +169,7 @@ class Posterior:
         return [times_transposed_lower(root, R, overwrite=True) for root, R in pairs], variance
 
     def variance(self, A: Array) -> Array:
-        """The same variances [C, t] alone, at half the flops."""
+        """Variances [C, t] of Aᵀu_c alone, at half the flops of `project`."""
         roots = self._roots32 if A.dtype == np.float32 else self._roots
         products = (times_lower(A, R) for R in roots)
         return stacked([row_dots(root, root) for root in products])

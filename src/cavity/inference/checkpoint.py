@@ -132,7 +132,7 @@ class Checkpointer:
 
         exact: whether rows, state and records are those after the same step. If not, because the run was
         stopped while a step was being recorded, an earlier checkpoint stays; without one, the state is
-        saved all the same, and training makes up for the difference. If the file cannot be written, that
+        saved nevertheless, and training makes up for the difference. If the file cannot be written, that
         is a warning, since the run has a result.
         """
         if self.path is None or (self._writer is not None and not exact):

@@ -152,7 +152,7 @@ def following_in_leaves(
     leaf: IntArray,
     settings: StreamSettings,
 ) -> tuple[LocalPrior, LocalNaturalParameters]:
-    """The same for a model with leaves: global points follow all rows, those of a leaf its own.
+    """`following` for a model with leaves: global points follow all rows, those of a leaf its own.
 
     leaf: [t], the leaf of each row.
     """

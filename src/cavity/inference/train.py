@@ -78,11 +78,11 @@ def make_rule(config: TrainingConfig, *, sites: bool = False) -> Rule:
 
 
 def make_trainer(problem: Problem, config: TrainingConfig) -> Trainer:
-    """The trainer that a configuration means: its `init` and `step` are one training step."""
+    """The trainer of a configuration: `init` makes the first state, and `step` the next ones."""
     minibatches = config.batch_size is not None
     options = sweep_options(config)
     leverage = EXACT_LEVERAGE if config.rebuild_posterior else LAGGING_LEVERAGE
-    # Without an optimiser nothing is learned, or by L-BFGS: this one then has nothing to move.
+    # Without an optimiser, nothing is learned or L-BFGS learns it: this one then has nothing to move.
     optimizer = config.optimizer or Adadelta()
     return Trainer(
         problem.for_minibatches() if minibatches else problem,
@@ -218,7 +218,7 @@ def _train_by_steps(
     problem = replace(problem, space=started.space, hyperprior=started.hyperprior)
     with progress.until_interrupted() as block:
         prior, posterior = _final_prior_and_posterior(problem, trainer, trained.state, config)
-    if block.interrupted:  # they are needed all the same
+    if block.interrupted:  # Ctrl-C has ended it, but they are needed
         prior, posterior = _final_prior_and_posterior(problem, trainer, trained.state, config)
     point = _exact_sweeps(problem, config, prior, posterior, trained.seconds_per_epoch, progress)
     result = FitResult(point, trained.n_steps, trained.converged)

@@ -97,7 +97,7 @@ class Cluster:
             since = self._waiting_since(since)
 
     def results(self, futures: list[Future]) -> list[Any]:
-        """The results; raises a `ClusterError` if there is no worker for too long meanwhile."""
+        """Wait for the results; raise a `ClusterError` if there is no worker for too long."""
         outcome: OutcomeFuture[list[Any]] = OutcomeFuture()
 
         async def gather() -> None:

@@ -266,7 +266,7 @@ def _explained(A: Value, mean: Operand, covariances: Iterable[Operand]) -> _Expl
 
 
 def _explained_in_leaves(model: Model, X: Value, Z: Value, leaf: Value) -> _Explained:
-    """The same for a model with leaves, from scaled rows X [N, d] and their leaves [N].
+    """The moments of scaled rows X [N, d] in leaves [N], for a model with leaves.
 
     The graph goes over the leaves that occur, and looks up what belongs to each. All have as many points
     there: a point that is added has a row of zeros in the whitener, so that it says nothing.

@@ -191,7 +191,7 @@ def _date(encoder: DateEncoder, graph: Graph, dtype: DTypeLike, rows: int | str)
 
 
 def needs_float64(preprocessor: TablePreprocessor) -> bool:
-    """Whether inputs in float32 would not do: features or values would not be the same."""
+    """Whether inputs must be float64, because float32 would change features or values."""
     return preprocessor.dtype_ == "float64" or any(
         not _differ_in_float32(index) for effect in preprocessor.effects_ for index in effect.indices
     )

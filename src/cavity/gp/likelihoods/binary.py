@@ -230,7 +230,7 @@ def _shallow_tilted(mean: Array, variance: Array) -> Tilted:
 
 
 def _deep_tilted(mean: Array, variance: Array) -> Tilted:
-    """The same far to the left (mean < 0), where γ + α² and 1 − βV would cancel.
+    """The tilted moments far to the left (mean < 0), where γ + α² and 1 − βV would cancel.
 
         π ∝ p Φ(−x),   α = E_π[α_k],   β = E_π[β_k] − Var_π[α_k],   γ = E_π[γ_k]
         1 − βV = E_π[1 − β_k V] + V·Var_π[α_k]
