@@ -38,6 +38,7 @@ from cavity.gp.kernels.base import registered_for
 from cavity.gp.leaves import LocalPrior
 from cavity.gp.likelihoods import BinaryLikelihood, Likelihood, Logit, NoisyArgmax, Probit
 from cavity.gp.likelihoods.binary import logistic_mixture
+from cavity.gp.likelihoods.normal import SQRT_HALF
 from cavity.gp.mean_function import LinearScore
 from cavity.gp.model import Model
 from cavity.typing import Array
@@ -388,9 +389,6 @@ def _deep(value: Value) -> Value:
     return value.op("Unsqueeze", np.array([2], dtype=np.int64))
 
 
-_SQRT_HALF = sqrt(0.5)
-
-
 @singledispatch
 def probabilities(
     likelihood: Likelihood, mean: Value, variance: Value, largest_variance: float
@@ -427,7 +425,7 @@ def _rarer(likelihood: BinaryLikelihood, a: Value, variance: Value) -> Value:
 @_rarer.register
 def _rarer_probit(likelihood: Probit, a: Value, variance: Value) -> Value:
     """Φ(−x) with x = a/√(1 + variance)."""
-    x = a / (1.0 + variance).sqrt() * _SQRT_HALF
+    x = a / (1.0 + variance).sqrt() * float(SQRT_HALF)
     return 0.5 * (-(x * x)).exp() * scaled_erfc(x)
 
 
@@ -442,7 +440,7 @@ def _rarer_logit(likelihood: Logit, a: Value, variance: Value) -> Value:
     left = mean < 0.0
     # For negative means the sum may underflow, so it is taken relative to its widest component.
     reference = left.where(half_square.columns([len(scales) - 1]), 0.0)
-    terms = weights[None] * (reference - half_square).exp() * scaled_erfc(x * _SQRT_HALF)
+    terms = weights[None] * (reference - half_square).exp() * scaled_erfc(x * float(SQRT_HALF))
     tail = 0.5 * terms.sum()
     log_z = left.where(tail, 1.0 - tail).log() - reference
     return (log_z + reflected.where(0.5 * variance - a, 0.0)).exp()
