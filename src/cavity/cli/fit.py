@@ -349,26 +349,26 @@ def save_model(model: TableClassifier, output: Path) -> None:
 @contextmanager
 def signals_explained(request: FitRequest) -> Iterator[None]:
     """Let the message of a signal that ends the fit say what was written: a model or a checkpoint."""
-    before, earlier = _version(request.output), _versions(_unfinished(request))
+    before, earlier = _identity(request.output), _identities(_unfinished(request))
     try:
         yield
     except SignalledError as error:
         if error.words is not None:
             raise
         words = "nothing was written"
-        if _version(request.output) != before:
+        if _identity(request.output) != before:
             words = f"the model was written to {request.output}"
-        elif _unfinished(request) and (request.resume or _versions(_unfinished(request)) != earlier):
+        elif _unfinished(request) and (request.resume or _identities(_unfinished(request)) != earlier):
             words = f"no model was written; --resume continues from {_unfinished(request)[0]}"
         raise SignalledError(error.number, words) from None
 
 
-def _versions(paths: list[Path]) -> list[tuple[int, int] | None]:
-    """Versions of files: with --force, those of an earlier fit stay until this one has its rows."""
-    return [_version(str(path)) for path in paths]
+def _identities(paths: list[Path]) -> list[tuple[int, int] | None]:
+    """Identities of files: with --force, those of an earlier fit stay until this one has its rows."""
+    return [_identity(str(path)) for path in paths]
 
 
-def _version(path: str) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, int] | None:
     """Inode and time of change, which differ if the file is replaced; None if there is no file."""
     try:
         status = Path(path).stat()

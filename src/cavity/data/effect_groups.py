@@ -175,7 +175,7 @@ class _Rows:
     def column(self, column: CountedColumn) -> _Column:
         """A column in the form in which pairs take it: by value or in bins."""
         coarse = binned(column.index, column.weights)
-        return self._of(column.index if column.is_exact else coarse, coarse, column.index)
+        return self._coded(column.index if column.is_exact else coarse, coarse, column.index)
 
     def in_bins(self, column: _Column) -> _Column:
         """A column in bins, as the third one of a triple."""
@@ -189,10 +189,10 @@ class _Rows:
         if column.index is index:
             return column
         if index not in self._other_forms:
-            self._other_forms[index] = self._of(index, column.coarse, column.fine)
+            self._other_forms[index] = self._coded(index, column.coarse, column.fine)
         return self._other_forms[index]
 
-    def _of(self, index: ValueIndex, coarse: ValueIndex, fine: ValueIndex) -> _Column:
+    def _coded(self, index: ValueIndex, coarse: ValueIndex, fine: ValueIndex) -> _Column:
         codes = np.concatenate([index.codes(batch) for batch in self._batches])
         log_proba = self._cross_fitted(codes, index.n_codes, _ALL)
         return _Column(index, coarse, fine, codes.astype(np.int32), log_proba)

@@ -167,9 +167,9 @@ def layout_of(
             if used is None:
                 used = find_columns(own, part, target, columns, weight)
                 first, first_name = own, part.place
-            _check_same_schema(own, part, first, _name(first_name), used)
+            _check_same_schema(own, part, first, _file_name(first_name), used)
             if columns is None:
-                _check_no_more_columns(own, part, first, _name(first_name))
+                _check_no_more_columns(own, part, first, _file_name(first_name))
         assert used is not None
         for group, metadata in found:
             if part.file is not None and schema is not None and not _same_types(own, schema, used, part):
@@ -219,7 +219,7 @@ def _same_types(
     )
 
 
-def _name(place: str | None) -> str:
+def _file_name(place: str | None) -> str:
     return str(place).rpartition("/")[2]
 
 

@@ -327,7 +327,7 @@ def _with_chosen_points(
             progress,
             passes,
         )
-    return result if found is None else _replaced(result, found)
+    return result if found is None else _with_points_of(result, found)
 
 
 def _with_more_points(
@@ -348,10 +348,11 @@ def _with_more_points(
             config.seed,
             progress,
         )
-    return result if found is None or found.point.interrupted else _replaced(result, found)
+    return result if found is None or found.point.interrupted else _with_points_of(result, found)
 
 
-def _replaced(result: FitResult, found: MorePoints) -> FitResult:
+def _with_points_of(result: FitResult, found: MorePoints) -> FitResult:
+    """The result with a posterior that has more points."""
     return result._replace(point=found.point, engine=found.engine, n_predicting=found.n_points)
 
 

@@ -60,7 +60,7 @@ class Cluster:
                 if deaths == _MOST_DEATHS:
                     raise DyingWorkersError(
                         f"workers die while they run the tasks of this fit ({error}); give them more "
-                        f"memory, or use more and smaller workers{self._way_on()}"
+                        f"memory, or use more and smaller workers{self._resume_hint()}"
                     ) from error
                 self.wait_for_workers()
                 repair()
@@ -120,11 +120,13 @@ class Cluster:
         if now - since > self.timeout:
             raise ClusterError(
                 f"the cluster {self.client!r} has had no worker for {self.timeout:g} s (Dask "
-                f"configuration key cavity.worker-timeout); start workers and fit again{self._way_on()}"
+                "configuration key cavity.worker-timeout); start workers and fit again"
+                f"{self._resume_hint()}"
             )
         return since
 
-    def _way_on(self) -> str:
+    def _resume_hint(self) -> str:
+        """End of an error message: how the fit can be resumed."""
         if self.checkpoint is None:
             return "; with checkpoint=... a fit can be resumed"
         return f"; the same fit resumes from its checkpoint {os.fspath(self.checkpoint)!r}"
