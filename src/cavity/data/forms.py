@@ -200,12 +200,11 @@ class TextTally:
         if others:
             wrong = {NUMERIC: f"no number {form.decimal}", DATE: "no date"}.get(form.kind, "")
             other = self._examples.get(wrong, self._examples.get("placeholder"))
-            cell = "1 cell is none" if others == 1 else f"{others:,} cells are none"
             such = "" if other is None else f" (such as {shown(other)})"
-            notes.append(
-                f"{column!r} holds {_WHAT[form.kind]}: {cell}{such} and "
-                f"count{'s' if others == 1 else ''} as missing"
+            cells = (
+                f"1 other cell{such} counts" if others == 1 else f"{others:,} other cells{such} count"
             )
+            notes.append(f"{column!r} holds {_WHAT[form.kind]}; {cells} as missing")
         return notes
 
 
