@@ -165,7 +165,9 @@ def cross_fitted_losses(
 ) -> Array:
     """The losses [n] of which `cross_fitted_log_loss` is the mean, one for each row."""
     if not float(weight.sum()) > 0.0:
-        raise ValueError("there are no held-out rows of positive weight to score")
+        raise ValueError(
+            "there are no held-out rows of positive weight to score; set validation_fraction"
+        )
     loss = np.empty(len(labels))
     halves = slice(0, None, 2), slice(1, None, 2)
     for fitted, scored in (halves, halves[::-1]):

@@ -147,7 +147,9 @@ def given_rows(
     table = target.table
     if isinstance(X, (str, os.PathLike)):
         if table is None:
-            raise TypeError(f"X={str(X)!r} is a path; only for a table classifier are files read")
+            raise TypeError(
+                f"X={str(X)!r} is a path; pass rows, since only table classifiers read files"
+            )
         X = LabelledTableRows(table, open_table(os.fspath(X)), ids=ids)
         y = X.labels
     elif table is not None and not isinstance(X, LabelledTableRows):

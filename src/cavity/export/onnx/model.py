@@ -389,6 +389,13 @@ def _deep(value: Value) -> Value:
     return value.op("Unsqueeze", np.array([2], dtype=np.int64))
 
 
+def _no_form(likelihood: Likelihood) -> TypeError:
+    """The error for a likelihood that a graph cannot express."""
+    return TypeError(
+        f"likelihood of type {type(likelihood).__name__!r} has no ONNX form; use cavity.save"
+    )
+
+
 @singledispatch
 def probabilities(
     likelihood: Likelihood, mean: Value, variance: Value, largest_variance: float
@@ -397,7 +404,7 @@ def probabilities(
 
     largest_variance: what no variance exceeds.
     """
-    raise TypeError(f"likelihood of type {type(likelihood).__name__!r} has no ONNX form")
+    raise _no_form(likelihood)
 
 
 @probabilities.register
@@ -419,7 +426,7 @@ def _many_classes(
 @singledispatch
 def _rarer(likelihood: BinaryLikelihood, a: Value, variance: Value) -> Value:
     """Probability [N, 1] of the less probable class, for a = |mean| [N, 1]; exact far into the tail."""
-    raise TypeError(f"likelihood of type {type(likelihood).__name__!r} has no ONNX form")
+    raise _no_form(likelihood)
 
 
 @_rarer.register
