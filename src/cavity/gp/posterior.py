@@ -33,7 +33,7 @@ class MapFunction(Protocol):
     """`map`, or a parallel equivalent that keeps the order."""
 
     def __call__(self, function: Callable[[Item], Result], items: Iterable[Item], /) -> Iterable[Result]:
-        """function(item) for every item."""
+        """Apply a function to every item; the results come in the order of the items."""
         ...
 
 
@@ -100,7 +100,10 @@ class NaturalParameters:
 
 @dataclass(frozen=True)
 class Posterior:
-    """q(u_c) = N(mean_c, covariance_c) for C latent functions, prior N(0, I)."""
+    """Posterior of the whitened inducing values of C latent functions.
+
+    q(u_c) = N(mean_c, covariance_c), and the prior is N(0, I).
+    """
 
     mean: Array
     """[C, m]"""
@@ -121,7 +124,7 @@ class Posterior:
     def from_naturals(
         cls, naturals: NaturalParameters, map_function: MapFunction = map, dtype: Dtype = FLOAT64
     ) -> Posterior:
-        """q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu).
+        """The posterior of summed sites: q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu).
 
         `map_function` goes over the latent functions if m is large enough for that to pay. The precision
         is factored, and the mean solved for, in float64; the covariance is in `dtype`.
