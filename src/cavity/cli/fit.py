@@ -65,15 +65,15 @@ def run_fit(request: FitRequest, reading: Reading, settings: Settings) -> None:
         raise CommandError("--target is missing: name the column to predict")
     if request.target in (request.drop or ()):
         raise CommandError(f"--drop {request.target!r} would leave the target out; drop another column")
-    parameters = _parameters(request, settings.force)
+    parameters = _classifier_parameters(request, settings.force)
     # An interrupted fit has written a model, which the same fit may replace when it is resumed.
     resumes = request.resume and bool(_unfinished(request))
     output = checked_output(request.output, settings.force or resumes, (request.data,))
     with opened_table(request.data, reading) as table, signals_explained(request):
-        _fit(request, request.target, parameters, table, output, settings)
+        _fit_table(request, request.target, parameters, table, output, settings)
 
 
-def _fit(
+def _fit_table(
     request: FitRequest,
     target: str,
     parameters: dict[str, Any],
@@ -92,7 +92,7 @@ def _fit(
     with (
         progress_shown(settings.quiet) as watcher,
         reporting(watcher),
-        _estimator(request, parameters) as estimator,
+        _classifier(request, parameters) as estimator,
     ):
         estimator._check_parameters()  # before the table is read, which may take long
         watcher.stage(f"reading {table.name}")
@@ -177,7 +177,7 @@ def summary_line(summary: JsonObject) -> str:
     )
 
 
-def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
+def _classifier_parameters(request: FitRequest, force: bool) -> dict[str, Any]:
     """Parameters of the classifier; options that contradict each other are refused."""
     if request.workers is not None and request.scheduler is not None:
         raise CommandError(
@@ -207,26 +207,7 @@ def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
     batch_size = _number_or_word("--batch-size", request.batch_size)
     leaves = _number_or_word("--leaves", request.leaves, {"none": None, "auto": "auto"}, example=64)
     if request.method is Method.gfitc:
-        given = {
-            "--kernel": kernel,
-            "--batch-size": batch_size != "auto",
-            "--leaves": leaves != "auto",
-        }
-        for option, is_given in given.items():
-            if is_given:
-                raise CommandError(
-                    f"{option} cannot be used with --method gfitc; choose --method sep or svi"
-                )
-        if "max_epochs" in budget:
-            raise CommandError(
-                f"--budget {request.budget!r} cannot be used with --method gfitc, which has no limit of "
-                "epochs; give a number of iterations ('100 iterations') or a time (60s)"
-            )
-        if request.resume or request.distributed:
-            option = "--resume" if request.resume else "--workers and --scheduler"
-            raise CommandError(
-                f"{option} cannot be used with --method gfitc; choose --method sep or svi"
-            )
+        _check_gfitc(request, has_epochs="max_epochs" in budget)
         return parameters
     _check_checkpoint(request, force)
     if "max_iter" in parameters:  # on all rows an iteration is an epoch
@@ -238,6 +219,27 @@ def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
         "checkpoint": str(_checkpoint(request)),
         "config": {"checkpoint_interval": CHECKPOINT_SECONDS, **kernel},
     }
+
+
+def _check_gfitc(request: FitRequest, *, has_epochs: bool) -> None:
+    """Refuse options that GFITC does not have; has_epochs: whether the budget is one of epochs."""
+    if has_epochs:
+        raise CommandError(
+            f"--budget {request.budget!r} cannot be used with --method gfitc, which has no limit of "
+            "epochs; give a number of iterations ('100 iterations') or a time (60s)"
+        )
+    given = {
+        "--kernel": request.kernel is not KernelName.auto,
+        "--batch-size": request.batch_size != "auto",
+        "--leaves": request.leaves != "auto",
+        "--resume": request.resume,
+        "--workers and --scheduler": request.distributed,
+    }
+    for option, is_given in given.items():
+        if is_given:
+            raise CommandError(
+                f"{option} cannot be used with --method gfitc; choose --method sep or svi"
+            )
 
 
 def _number_or_word(
@@ -378,7 +380,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 @contextmanager
-def _estimator(request: FitRequest, parameters: dict[str, Any]) -> Iterator[SparseGPClassifier]:
+def _classifier(request: FitRequest, parameters: dict[str, Any]) -> Iterator[SparseGPClassifier]:
     """The classifier that is trained, on this machine or on a cluster for as long as the block lasts."""
     if not request.distributed:
         yield _CLASSIFIERS[request.method.value](**parameters)
