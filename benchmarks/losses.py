@@ -130,7 +130,7 @@ def _compared(benchmark: str, dataset: str, measure: Measure, here: Sequence[Rep
 
 
 def _longest(here: Sequence[Repetition]) -> list[Repetition]:
-    """Of several budgets of a method, the longest."""
+    """The repetitions with the longest budget of each method."""
     last: dict[tuple[str, int, str], Repetition] = {}
     for r in here:
         key = r.label, r.split, str({**r.settings, "timeout": None})

@@ -29,7 +29,7 @@ from benchmarks.records import Repetition
 from benchmarks.tables import MISSING, markdown
 
 LEVEL = 0.95
-"""Of the critical difference."""
+"""Confidence level of the critical difference."""
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from benchmarks.context import Context
 from benchmarks.registry import benchmark
 from benchmarks.workloads.footprint import WORKERS
 from cavity import SEPClassifier, TableClassifier
-from cavity.data.effect_counts import TablePass
+from cavity.data.effect_counts import TableSummariser
 from cavity.data.effect_learning import learn_effects
-from cavity.data.encoded import training_rows
+from cavity.data.encoded import encoded_source
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.sampling import hashed_rows
 from cavity.data.table import open_table
@@ -104,14 +104,14 @@ def prepared(frame: pd.DataFrame, effects: bool) -> None:
     if effects:
         table = preprocessor.read_once(table)
         found = learn_effects(
-            TablePass(table, preprocessor.typed, classes),
+            TableSummariser(table, preprocessor.typed, classes),
             preprocessor.encoders_,
             len(frame),
             np.ones(2),
             ["False", "True"],
             hashed_rows(len(frame), len(frame) // 20),
         )
-    with training_rows(table, preprocessor, classes, effects=found):
+    with encoded_source(table, preprocessor, classes, effects=found):
         pass
 
 

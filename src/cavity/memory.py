@@ -46,7 +46,7 @@ def keep_freed_memory() -> bool:
     >>> keep_freed_memory() in (True, False)
     True
     """
-    return _set(_LARGEST_FROM_HEAP, _KEPT_BYTES, _LARGEST_FROM_HEAP)
+    return _set_allocator(_LARGEST_FROM_HEAP, _KEPT_BYTES, _LARGEST_FROM_HEAP)
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def freed_memory_kept() -> Iterator[None]:
     finally:
         if known:
             trim = int(os.environ.get("MALLOC_TRIM_THRESHOLD_", _DEFAULT_THRESHOLD))
-            _set(_DEFAULT_THRESHOLD, trim, 0)
+            _set_allocator(_DEFAULT_THRESHOLD, trim, 0)
             return_freed_memory()
 
 
@@ -76,7 +76,7 @@ def return_freed_memory() -> None:
         library.malloc_trim(0)
 
 
-def _set(mmap_threshold: int, trim_threshold: int, top_pad: int) -> bool:
+def _set_allocator(mmap_threshold: int, trim_threshold: int, top_pad: int) -> bool:
     library = _glibc()
     if library is None:
         return False
@@ -133,13 +133,13 @@ def available_bytes(root: Path = Path("/")) -> int | None:
     In a container, or any other control group, it is at most what the group may still use. `root` is the
     folder that contains /proc and /sys.
     """
-    known = [value for value in (_free(root), _left_in_cgroups(root)) if value is not None]
+    known = [value for value in (_free_in_machine(root), _left_in_cgroups(root)) if value is not None]
     return min(known, default=None)
 
 
-def _free(root: Path) -> int | None:
+def _free_in_machine(root: Path) -> int | None:
     """Memory that the machine has available."""
-    lines = _lines(root / "proc/meminfo")
+    lines = _lines_of(root / "proc/meminfo")
     found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     return found[0] if found else None
 
@@ -147,34 +147,34 @@ def _free(root: Path) -> int | None:
 def _left_in_cgroups(root: Path) -> int | None:
     """Memory that the control group of this process, and all groups around it, may still use."""
     left = []
-    for line in _lines(root / "proc/self/cgroup"):
+    for line in _lines_of(root / "proc/self/cgroup"):
         _, controllers, place = line.split(":", 2)
         for files in _CGROUPS:
             if files.controller in controllers.split(","):
                 for mount in files.mounts:
-                    left += _left(root / "sys/fs/cgroup" / mount, place, files)
+                    left += _left_in_group(root / "sys/fs/cgroup" / mount, place, files)
     return min(left, default=None)
 
 
-def _left(base: Path, place: str, files: _GroupFiles) -> list[int]:
+def _left_in_group(base: Path, place: str, files: _GroupFiles) -> list[int]:
     """Memory that a group and each of its parents may still use."""
     left = []
     group = PurePosixPath(place.lstrip("/"))
     # A container may see the path of its group on the host; its own limits are then at the root.
     for name in (group, *group.parents):
-        limit, used = _number(base / name / files.limit), _number(base / name / files.used)
+        limit, used = _limit_in(base / name / files.limit), _limit_in(base / name / files.used)
         if limit is not None and used is not None:
-            stat = dict(line.split(" ", 1) for line in _lines(base / name / "memory.stat"))
+            stat = dict(line.split(" ", 1) for line in _lines_of(base / name / "memory.stat"))
             left.append(max(0, limit - used + int(stat.get(files.reclaimable, 0))))
     return left
 
 
-def _number(path: Path) -> int | None:
-    lines = _lines(path)
+def _limit_in(path: Path) -> int | None:
+    lines = _lines_of(path)
     return int(lines[0]) if lines and lines[0].isdigit() else None  # "max" means no limit
 
 
-def _lines(path: Path) -> list[str]:
+def _lines_of(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="ascii").splitlines()
     except (OSError, ValueError):

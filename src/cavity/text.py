@@ -111,11 +111,18 @@ def suggestion(name: str, among: Sequence[str]) -> str:
     >>> suggestion("y", ["age", "delayed"])
     "; there are 'age', 'delayed'"
     """
+    return did_you_mean(name, among) or (f"; there are {listed(among)}" if among else "")
+
+
+def did_you_mean(name: str, among: Sequence[str]) -> str:
+    """End of an error message about an unknown name: the nearest known name, or nothing if none is near.
+
+    >>> did_you_mean("delaid", ["age", "delayed"]), did_you_mean("y", ["age", "delayed"])
+    ("; did you mean 'delayed'?", '')
+    """
     by_lower = {other.lower(): other for other in reversed(among)}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    if near:
-        return f"; did you mean {by_lower[near[0]]!r}?"
-    return f"; there are {listed(among)}" if among else ""
+    return f"; did you mean {by_lower[near[0]]!r}?" if near else ""
 
 
 def listed(names: Sequence[str], most: int = _FEW) -> str:

@@ -255,7 +255,7 @@ def test_weights_that_mean_nothing(folder, tmp_path, suffix):
         return run("evaluate", folder / "m.cavity", path, "--weight", weight)
 
     refused(evaluate("distence"), "no weight column 'distence'; did you mean 'distance'?")
-    refused(evaluate("delayed"), "'delayed' is named as the weight column, but it is the target")
+    refused(evaluate("delayed"), "--weight 'delayed' is the target of the model; name another column")
     refused(evaluate("w", w=-1.0), "the weight 'w' of a row is -1.0", "not negative")
     refused(evaluate("w", w=None), "the weight 'w' of a row is nan")
     assert "'w'" in refused(evaluate("w", w="many"), "many")
@@ -294,6 +294,7 @@ def test_no_command_replaces_what_it_reads(folder, tmp_path, link):
     model = folder / "m.cavity"
     refused(run("predict", model, table, "-o", output, "-f"), "is a file that this command reads")
     refused(run("fit", table, "--target", "delayed", "-o", output, "-f"), "this command reads")
+    refused(run("fit", table, "--continue-from", model, "-o", output, "-f"), "this command reads")
     refused(run("report", model, table, "-o", output, "-f"), "is a file that this command reads")
     refused(run("export", model, "-o", model, "-f"), "is a file that this command reads")
     assert table.read_bytes() == before

@@ -72,7 +72,7 @@ WAITS_AGAIN_AT_THE_END = WAITS_AT_THE_FOURTH_ITERATION.replace(
 )
 WAITS_BEFORE_TRAINING = f"""{WAITING}
 from cavity.estimators import table
-table.training_rows = wait
+table.encoded_source = wait
 main()
 """
 WAITS_WHILE_READING = f"""{WAITING}

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from cavity.data.effect_counts import TablePass
+from cavity.data.effect_counts import TableSummariser
 from cavity.data.effect_learning import learn_effects
 from cavity.data.labelled import labelled_rows
 from cavity.data.preprocess import TablePreprocessor
@@ -21,7 +21,7 @@ def learned(data, mode=True, held_out=NONE, weight=None, factors=None, target="y
     n_classes = len(classes.values)
 
     found = learn_effects(
-        TablePass(table, preprocessor.typed, classes, weight),
+        TableSummariser(table, preprocessor.typed, classes, weight),
         preprocessor.encoders_,
         int(classes.counts.sum()),
         np.ones(n_classes) if factors is None else factors,

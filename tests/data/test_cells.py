@@ -37,25 +37,25 @@ CASES = {
         with_cells(NUMBERS, "-", "-"),
         "numeric",
         [None] * 2 + floats(NUMBERS[2:]),
-        "2 cells are none (such as '-')",
+        "2 other cells (such as '-') count as missing",
     ),
     "many dashes": (
         ["-"] * 20 + NUMBERS[20:],
         "numeric",
         [None] * 20 + floats(NUMBERS[20:]),
-        "20 cells",
+        "20 other cells",
     ),
     "dots": (
         with_cells(NUMBERS, "."),
         "numeric",
         [None, *floats(NUMBERS[1:])],
-        "1 cell is none (such as '.')",
+        "1 other cell (such as '.') counts as missing",
     ),
     "none": (
         with_cells(NUMBERS, "none", "Unknown"),
         "numeric",
         [None] * 2 + floats(NUMBERS[2:]),
-        "2 cells",
+        "2 other cells",
     ),
     "two kinds": ([*NUMBERS[:20], *["a", "b"] * 10], "categorical", None, None),
     "codes": (["1", "2", "A", "B"] * 10, "categorical", None, None),
@@ -254,7 +254,7 @@ def test_text_among_numbers_of_a_frame_is_one_bad_cell():
     kind, values, notes = read_column(open_table(frame))
     assert kind == "numeric"
     assert values[:3] == [1.0, 2.5, None]
-    assert "1 cell is none (such as 'oops')" in " ".join(notes)
+    assert "1 other cell (such as 'oops')" in " ".join(notes)
 
 
 def test_hexadecimal_numbers_are_words():
@@ -276,7 +276,7 @@ def test_the_cell_that_is_none_is_named(usual, odd, kind):
     words = [usual, {"true": "false", "2024-01-31": "2024-02-03"}.get(usual, usual.replace("12", "3"))]
     frame = pd.DataFrame({"c": [*words * 15, odd], "x": np.arange(31.0) % 5})
     notes = TablePreprocessor().fit(frame).notes_
-    assert f"'c' holds {kind}: 1 cell is none (such as '{odd}') and counts as missing" in notes
+    assert f"'c' holds {kind}; 1 other cell (such as '{odd}') counts as missing" in notes
 
 
 def test_infinite_numbers_of_a_frame_are_noted():

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cavity.data import ArraySource, ParquetSource
-from cavity.data.effect_counts import Folds, TablePass
+from cavity.data.effect_counts import Folds, TableSummariser
 from cavity.data.effect_learning import effect_notes, learn_effects, refined
 from cavity.data.effects import (
     N_FOLDS,
@@ -137,7 +137,7 @@ def streamed(data, cuts, mode, kept=1.0):
         table = open_table(data.iloc[first:stop])
         if encoders is None:
             found = learn_effects(
-                TablePass(table, preprocessor.typed, classes),
+                TableSummariser(table, preprocessor.typed, classes),
                 preprocessor.encoders_,
                 stop,
                 np.ones(n_classes),

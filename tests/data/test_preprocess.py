@@ -15,7 +15,7 @@ from cavity.data import scans as scanning
 from cavity.data import table as opening
 from cavity.data.columns import circle
 from cavity.data.preprocess import TablePreprocessor
-from cavity.data.scans import LevelScan, NumericScan, Sample
+from cavity.data.scans import LevelScan, NumberSample, NumericScan
 from cavity.errors import SourceError
 from flights_table import flights
 
@@ -179,7 +179,7 @@ def test_the_size_of_chunks_does_not_matter(monkeypatch):
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=20))
 def test_a_sample_is_every_kth_number(lengths):
     numbers = np.arange(sum(lengths), dtype=float)
-    sample = Sample()
+    sample = NumberSample()
     limit, scanning.SAMPLE = scanning.SAMPLE, 20
     try:
         for part in np.split(numbers, np.cumsum(lengths)[:-1]):

@@ -90,7 +90,7 @@ def test_every_row_is_itself_on_average():
     for _ in range(draws):
         chosen = np.sort(rng.choice(1_000, 300, replace=False))
         kept, importance_weight = systematic_subsample(
-            log_predictive[chosen], LEAST, sampling._offset(chosen)
+            log_predictive[chosen], LEAST, sampling._hashed_offset(chosen)
         )
         total[chosen[kept]] += importance_weight
     share = total / (0.3 * draws)

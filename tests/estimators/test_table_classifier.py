@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 import cavity
 from cavity import SEPClassifier
 from cavity.data import check_source
-from cavity.data.encoded import training_rows
+from cavity.data.encoded import encoded_source
 from cavity.data.labels import LabelScan
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import TextTable, open_table
@@ -138,13 +138,13 @@ def test_rows_beyond_memory_are_trained_on_from_disk(tmp_path, model, no_memory)
 
 
 @pytest.mark.parametrize("max_memory", [0, np.inf])
-def test_training_rows_keep_the_contract_of_sources(tmp_path, max_memory):
+def test_encoded_sources_keep_the_contract(tmp_path, max_memory):
     frame = flights(100)
     frame.loc[3, "delayed"] = None
     table = open_table(frame)
     fitted = small()
     fitted.learn_columns(table, "delayed")
-    rows = training_rows(
+    rows = encoded_source(
         table, fitted.preprocessor_, fitted.labels_, max_memory=max_memory, folder=tmp_path
     )
     with rows as source:
@@ -158,7 +158,7 @@ def test_training_rows_keep_the_contract_of_sources(tmp_path, max_memory):
 def test_a_table_that_changes_while_it_is_read_is_refused(n_rows):
     fitted = small()
     fitted.learn_columns(open_table(flights(100)), "delayed")
-    rows = training_rows(open_table(flights(n_rows)), fitted.preprocessor_, fitted.labels_)
+    rows = encoded_source(open_table(flights(n_rows)), fitted.preprocessor_, fitted.labels_)
     with pytest.raises(SourceError, match="has changed while it was read: 100 rows"), rows:
         pass
 

@@ -8,9 +8,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 import cavity
 from cavity import SEPClassifier, TableClassifier
 from cavity.data import ArraySource
-from cavity.data.effect_counts import TablePass
+from cavity.data.effect_counts import TableSummariser
 from cavity.data.effect_learning import learn_effects
-from cavity.data.encoded import training_rows
+from cavity.data.encoded import encoded_source
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.sampling import hashed_rows
 from cavity.data.table import open_table
@@ -106,7 +106,7 @@ def test_rows_beyond_memory_have_the_same_features(tmp_path):
     classes = preprocessor.learn(table, "y").finish()
     held_out = hashed_rows(2_100, 500)
     effects = learn_effects(
-        TablePass(table, preprocessor.typed, classes),
+        TableSummariser(table, preprocessor.typed, classes),
         preprocessor.encoders_,
         2_100,
         np.ones(2),
@@ -114,7 +114,7 @@ def test_rows_beyond_memory_have_the_same_features(tmp_path):
         held_out,
     )
     for max_memory in (0.0, 1e9):
-        rows = training_rows(
+        rows = encoded_source(
             table, preprocessor, classes, effects=effects, max_memory=max_memory, folder=tmp_path
         )
         with rows as source:

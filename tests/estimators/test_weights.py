@@ -102,8 +102,8 @@ def test_class_weight_is_sample_weight(kind):
 def test_balanced_counts_weights():
     counts = np.random.default_rng(3).integers(0, 4, N)
     copies = np.repeat(np.arange(N), counts)
-    # Variational: there, weights of less than one add up exactly. A leave-one-out score leaves out one row
-    # at most, whatever weight it has, so that no such score calibrates here.
+    # Variational: there, weights of less than one add up exactly. A leave-one-out score leaves out one
+    # row at most, whatever its weight is, so that no such score calibrates here.
     options = {"class_weight": "balanced", "validation_fraction": None}
     weighted = quick(SVIClassifier, **options).fit(X, LABELS, sample_weight=counts)
     copied = quick(SVIClassifier, **options).fit(X[copies], LABELS[copies])

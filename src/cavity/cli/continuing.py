@@ -36,7 +36,8 @@ def run_continued_fit(request: FitRequest, reading: Reading, settings: Settings)
     """Let a model learn the rows of another table, save it and print a summary."""
     assert request.continue_from is not None
     _check_options(request)
-    output = checked_output(request.output, settings.force)
+    # The model itself may be replaced by what it becomes; the table may not.
+    output = checked_output(request.output, settings.force, (request.data,))
     model = loaded_model(request.continue_from, request.jobs)
     _check_model(model, request.continue_from, request.target)
     started = time.perf_counter()

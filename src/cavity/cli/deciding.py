@@ -13,7 +13,7 @@ from cavity.typing import Array
 
 
 def decision_of(options: Deciding, labels: Classes) -> Decision:
-    """The decision that some options mean for the classes of a model."""
+    """How labels are predicted, from the options of a command and the classes of a model."""
     words = [str(value) for value in labels.values.tolist()]
     if options.threshold is not None and options.cost:
         raise CommandError("--threshold and --cost both decide the label; give only one of them")
@@ -31,7 +31,7 @@ def decision_of(options: Deciding, labels: Classes) -> Decision:
 
 
 def positive_code(name: str | None, labels: Classes) -> int | None:
-    """Code of the positive class: that with this name or, without one, as usual; None if of many."""
+    """Code of the positive class: the one of this name, or the usual one; None if there are many."""
     words = [str(value).strip() for value in labels.values.tolist()]
     if name is None:
         return positive_class(labels.values, labels.counts) if len(words) == 2 else None
@@ -43,7 +43,7 @@ def positive_code(name: str | None, labels: Classes) -> int | None:
 
 
 def parsed_costs(given: list[str], words: list[str]) -> Array:
-    """Costs [C, C] of predicting a class (second index) for a row of another, 1 if not given.
+    """Costs [C, C] of predicting the class of a column for a row of that of a line; by default 1.
 
     >>> parsed_costs(["yes:no=5"], ["no", "yes"]).tolist()
     [[0.0, 1.0], [5.0, 0.0]]
@@ -68,7 +68,7 @@ def parsed_costs(given: list[str], words: list[str]) -> Array:
         except ValueError:
             cost = -1.0
         if not 0.0 < cost < np.inf:
-            raise CommandError(f"--cost {word!r}: {number!r} is not a positive number")
+            raise CommandError(f"--cost {word!r}: {number!r} is not a positive number; write one")
         costs[found[0]] = cost
     return costs
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
 CHECKPOINT_SECONDS = 30.0
-"""Time between two checkpoints of a fit: half of what a classifier takes, because a command runs where
-nobody watches, and nothing of a process that is killed remains but its last checkpoint."""
+"""Seconds between two checkpoints of a fit. That is half of what classifiers take: of a command that is
+killed, only its last checkpoint remains."""
 _SCHEDULER_TIMEOUT = "10s"
 """How long a Dask scheduler may take to answer."""
 _CLASSIFIERS = {"sep": SEPClassifier, "svi": SVIClassifier, "gfitc": GFITCClassifier}
@@ -66,15 +66,15 @@ def run_fit(request: FitRequest, reading: Reading, settings: Settings) -> None:
         raise CommandError("--target is missing: name the column to predict")
     if request.target in (request.drop or ()):
         raise CommandError(f"--drop {request.target!r} would leave the target out; drop another column")
-    parameters = _parameters(request, settings.force)
-    # A fit that was interrupted has written its model as far as it had come.
-    goes_on = request.resume and bool(_unfinished(request))
-    output = checked_output(request.output, settings.force or goes_on, (request.data,))
+    parameters = _classifier_parameters(request, settings.force)
+    # An interrupted fit has written a model, which the same fit may replace when it is resumed.
+    resumes = request.resume and bool(_unfinished(request))
+    output = checked_output(request.output, settings.force or resumes, (request.data,))
     with opened_table(request.data, reading) as table, signals_explained(request):
-        _fit(request, request.target, parameters, table, output, settings)
+        _fit_table(request, request.target, parameters, table, output, settings)
 
 
-def _fit(
+def _fit_table(
     request: FitRequest,
     target: str,
     parameters: JsonObject,
@@ -93,7 +93,7 @@ def _fit(
     with (
         progress_shown(settings.quiet) as watcher,
         reporting(watcher),
-        _estimator(request, parameters) as estimator,
+        _classifier(request, parameters) as estimator,
     ):
         estimator._check_parameters()  # before the table is read, which may take long
         watcher.stage(f"reading {table.name}")
@@ -128,7 +128,7 @@ def print_summary(model: TableClassifier, path: str, settings: Settings) -> Json
     """The summary of a model that was written, as plain data and, unless as JSON, on standard error."""
     summary = {"model": path, **description(model)}
     if not settings.json:
-        say(as_text(summary))
+        say(summary_line(summary))
     return summary
 
 
@@ -141,7 +141,7 @@ def _train_and_save(
     """
 
     def discard() -> None:
-        if not request.resume:  # with --force, an earlier fit goes when this one has its rows
+        if not request.resume:  # files of an earlier fit, with --force, once this one has its rows
             _remove_unfinished(request)
 
     with ending_early() as first:
@@ -166,7 +166,7 @@ def _how_to_go_on(request: FitRequest, summary: JsonObject) -> str:
     return f"{words}; the same command with --resume goes on, also with another --budget"
 
 
-def as_text(summary: JsonObject) -> str:
+def summary_line(summary: JsonObject) -> str:
     """Format the summary of a fit as one line."""
     training, positive = summary["training"], ""
     if summary["positive"] is not None:
@@ -178,7 +178,7 @@ def as_text(summary: JsonObject) -> str:
     )
 
 
-def _parameters(request: FitRequest, force: bool) -> JsonObject:
+def _classifier_parameters(request: FitRequest, force: bool) -> JsonObject:
     """Parameters of the classifier; options that contradict each other are refused."""
     if request.workers is not None and request.scheduler is not None:
         raise CommandError(
@@ -208,26 +208,7 @@ def _parameters(request: FitRequest, force: bool) -> JsonObject:
     batch_size = _number_or_word("--batch-size", request.batch_size)
     leaves = _number_or_word("--leaves", request.leaves, {"none": None, "auto": "auto"}, example=64)
     if request.method is Method.gfitc:
-        given = {
-            "--kernel": kernel,
-            "--batch-size": batch_size != "auto",
-            "--leaves": leaves != "auto",
-        }
-        for option, is_given in given.items():
-            if is_given:
-                raise CommandError(
-                    f"{option} cannot be used with --method gfitc; choose --method sep or svi"
-                )
-        if "max_epochs" in budget:
-            raise CommandError(
-                f"--budget {request.budget!r} cannot be used with --method gfitc, which has no limit of "
-                "epochs; give a number of iterations ('100 iterations') or a time (60s)"
-            )
-        if request.resume or request.distributed:
-            option = "--resume" if request.resume else "--workers and --scheduler"
-            raise CommandError(
-                f"{option} cannot be used with --method gfitc; choose --method sep or svi"
-            )
+        _check_gfitc(request, has_epochs="max_epochs" in budget)
         return parameters
     _check_checkpoint(request, force)
     if "max_iter" in parameters:  # on all rows an iteration is an epoch
@@ -239,6 +220,27 @@ def _parameters(request: FitRequest, force: bool) -> JsonObject:
         "checkpoint": str(_checkpoint(request)),
         "config": {"checkpoint_interval": CHECKPOINT_SECONDS, **kernel},
     }
+
+
+def _check_gfitc(request: FitRequest, *, has_epochs: bool) -> None:
+    """Refuse options that GFITC does not have; has_epochs: whether the budget is one of epochs."""
+    if has_epochs:
+        raise CommandError(
+            f"--budget {request.budget!r} cannot be used with --method gfitc, which has no limit of "
+            "epochs; give a number of iterations ('100 iterations') or a time (60s)"
+        )
+    given = {
+        "--kernel": request.kernel is not KernelName.auto,
+        "--batch-size": request.batch_size != "auto",
+        "--leaves": request.leaves != "auto",
+        "--resume": request.resume,
+        "--workers and --scheduler": request.distributed,
+    }
+    for option, is_given in given.items():
+        if is_given:
+            raise CommandError(
+                f"{option} cannot be used with --method gfitc; choose --method sep or svi"
+            )
 
 
 def _number_or_word(
@@ -258,7 +260,7 @@ def _number_or_word(
 def parsed_class_weight(
     words: Sequence[str], classes: AnyArray
 ) -> str | dict[str | int | float | bool, float]:
-    """Turn weights of the classes [C] as people write them into the parameter of a classifier.
+    """Read the words of `--class-weight` as the parameter `class_weight`, for classes [C].
 
     >>> import numpy as np
     >>> parsed_class_weight(["yes=5"], np.array(["no", "yes"]))
@@ -278,7 +280,9 @@ def parsed_class_weight(
         try:
             weights[by_name[name]] = float(number)
         except ValueError:
-            raise CommandError(f"--class-weight {word!r}: {number!r} is not a number") from None
+            raise CommandError(
+                f"--class-weight {word!r}: {number!r} is not a number; write one"
+            ) from None
     return weights
 
 
@@ -298,13 +302,13 @@ def _check_checkpoint(request: FitRequest, force: bool) -> None:
         )
 
 
-_FORM = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]+)\s*", re.IGNORECASE)
+_BUDGET = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]+)\s*", re.IGNORECASE)
 _UNIT_SECONDS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0}
 _UNIT_SECONDS |= {"h": 3_600.0, "hour": 3_600.0}
 
 
 def parsed_budget(words: str | None) -> dict[str, float]:
-    """Turn a budget as people write it into parameters of a classifier.
+    """Read the words of `--budget` as parameters of a classifier.
 
     >>> parsed_budget("90s"), parsed_budget("1.5 hours")
     ({'max_seconds': 90.0}, {'max_seconds': 5400.0})
@@ -313,7 +317,7 @@ def parsed_budget(words: str | None) -> dict[str, float]:
     """
     if words is None:
         return {}
-    match = _FORM.fullmatch(words)
+    match = _BUDGET.fullmatch(words)
     if match and float(match[1]) > 0:
         number, unit = float(match[1]), match[2].lower()
         unit = unit if unit == "s" else unit.removesuffix("s")
@@ -347,27 +351,27 @@ def save_model(model: TableClassifier, output: Path) -> None:
 
 @contextmanager
 def signals_explained(request: FitRequest) -> Iterator[None]:
-    """Let a signal that ends the fit say what it leaves: a model, a checkpoint or nothing."""
-    before, earlier = _version(request.output), _versions(_unfinished(request))
+    """Let the message of a signal that ends the fit say what was written: a model or a checkpoint."""
+    before, earlier = _identity(request.output), _identities(_unfinished(request))
     try:
         yield
     except SignalledError as error:
         if error.words is not None:
             raise
         words = "nothing was written"
-        if _version(request.output) != before:
+        if _identity(request.output) != before:
             words = f"the model was written to {request.output}"
-        elif _unfinished(request) and (request.resume or _versions(_unfinished(request)) != earlier):
+        elif _unfinished(request) and (request.resume or _identities(_unfinished(request)) != earlier):
             words = f"no model was written; --resume continues from {_unfinished(request)[0]}"
         raise SignalledError(error.number, words) from None
 
 
-def _versions(paths: list[Path]) -> list[tuple[int, int] | None]:
-    """Versions of files: with --force, those of an earlier fit stay until this one has its rows."""
-    return [_version(str(path)) for path in paths]
+def _identities(paths: list[Path]) -> list[tuple[int, int] | None]:
+    """Identities of files: with --force, those of an earlier fit stay until this one has its rows."""
+    return [_identity(str(path)) for path in paths]
 
 
-def _version(path: str) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, int] | None:
     """Inode and time of change, which differ if the file is replaced; None if there is no file."""
     try:
         status = Path(path).stat()
@@ -377,7 +381,7 @@ def _version(path: str) -> tuple[int, int] | None:
 
 
 @contextmanager
-def _estimator(request: FitRequest, parameters: JsonObject) -> Iterator[SparseGPClassifier]:
+def _classifier(request: FitRequest, parameters: JsonObject) -> Iterator[SparseGPClassifier]:
     """The classifier that is trained, on this machine or on a cluster for as long as the block lasts."""
     if not request.distributed:
         yield _CLASSIFIERS[request.method.value](**parameters)

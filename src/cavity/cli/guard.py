@@ -53,14 +53,14 @@ class Settings:
         return False
 
     def together(self, other: Settings | None) -> Settings:
-        """The settings with what others set as well, which stood before the command's name."""
+        """These settings, with those that stood before the command's name."""
         given = {f.name: True for f in fields(self) if other is not None and vars(other).get(f.name)}
         return replace(self, **given)
 
 
 @dataclass(frozen=True)
 class OutputSettings(Settings):
-    """Options that all commands share which write a file."""
+    """The shared options of commands that write a file."""
 
     force: Annotated[
         bool,
@@ -83,7 +83,7 @@ class SignalledError(BaseException):
     def __init__(
         self, number: int, words: str | None = None, document: JsonObject | None = None
     ) -> None:
-        """document: what the command has come to, for `--json`."""
+        """document: results so far, which are printed with `--json`."""
         super().__init__(words or "nothing was written")
         self.number, self.words, self.document = number, words, document or {}
 
@@ -94,7 +94,7 @@ class FirstSignal:
 
     number: int | None = None
     is_only_noted: bool = False
-    """Whether the block does not end early any more, because what is left is to be done in any case."""
+    """Whether a signal no longer ends the block, because the rest of it must be done in any case."""
 
 
 def say(words: str) -> None:
@@ -112,7 +112,7 @@ def show(text: str, file: TextIO | None = None) -> None:
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with an option for each field of those of its parameters that are data classes."""
+    """Replace each parameter of a command that is a data class by options, one for each field."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, type[Any]] = {
         name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)
@@ -188,7 +188,7 @@ def _exit_status(error: BaseException, settings: Settings) -> int:
 def failed(words: str, status: int, json: bool, document: JsonObject | None = None) -> int:
     """Say why a command fails and return its exit status; if `json`, also print both as JSON.
 
-    document: what the command has come to all the same.
+    document: results so far, which are printed along with the error.
     """
     if json:
         from cavity.cli.io import print_json
@@ -252,7 +252,7 @@ def _signals_raised() -> Iterator[None]:
     handled = [number for number in _NUMBERS if before[number] != signal.SIG_IGN]
     try:
         for number in handled:
-            signal.signal(number, _end)
+            signal.signal(number, _raise_signal)
     except ValueError:  # not in the main thread
         handled = []
     try:
@@ -262,24 +262,24 @@ def _signals_raised() -> Iterator[None]:
             signal.signal(number, before[number])
 
 
-def _end(number: int, _: object) -> None:
+def _raise_signal(number: int, _: object) -> None:
     raise SignalledError(number)
 
 
 @contextmanager
 def ending_early() -> Iterator[FirstSignal]:
-    """A block that the first signal stops as Ctrl-C stops a fit, which keeps what it has learned.
+    """Context in which the first signal ends a fit like Ctrl-C: it keeps what it has learned.
 
     Inside, the signal is a `KeyboardInterrupt`. If that leaves the block, nothing had been learned. The
     second signal ends the command at once.
     """
     first = FirstSignal()
-    handled = [number for number in _NUMBERS if signal.getsignal(number) is _end]
+    handled = [number for number in _NUMBERS if signal.getsignal(number) is _raise_signal]
 
     def stop(number: int, _: object) -> None:
         first.number = number
         for each in handled:
-            signal.signal(each, _end)
+            signal.signal(each, _raise_signal)
         if not first.is_only_noted:
             raise KeyboardInterrupt
 
@@ -294,4 +294,4 @@ def ending_early() -> Iterator[FirstSignal]:
     finally:
         first.is_only_noted = True
         for number in handled:
-            signal.signal(number, _end)
+            signal.signal(number, _raise_signal)

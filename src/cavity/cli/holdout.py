@@ -48,7 +48,7 @@ class HashedRows(Table):
         return (chunk for _, chunk in self.numbered(columns))
 
     def numbered(self, columns: Sequence[str]) -> Iterator[tuple[IntArray, pa.RecordBatch]]:
-        """The same with the numbers [t] of the rows in the whole table."""
+        """Record batches of this part, with the numbers [t] of the rows in the whole table."""
         pa, _ = import_arrow()
         found, (low, high) = False, self._span
         for numbers, chunk in self._table.numbered(columns):
@@ -58,7 +58,10 @@ class HashedRows(Table):
                 found = True
                 yield numbers[chosen], chunk.filter(pa.array(chosen))
         if not found:
-            raise SourceError(f"{self.name} has too few rows to hold a part of them out")
+            raise SourceError(
+                f"{self.name} has too few rows to hold a part of them out; give more rows, or leave "
+                "--holdout and --cv out"
+            )
 
 
 def holdout_parts(table: Table, share: float, seed: int) -> tuple[Table, Table]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from cavity.cli.guard import CommandError, say
-from cavity.text import printable_json, printable_lines
+from cavity.text import did_you_mean, printable_json, printable_lines
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -32,13 +32,11 @@ def loaded_model(path: str, jobs: int | None = None) -> TableClassifier:
     """Load a table classifier from a file."""
     from cavity.estimators.table import TableClassifier
     from cavity.export.model_file import load
-    from cavity.text import suggestion
 
     place = Path(path)
     if not place.exists():
         near = sorted(p.name for p in place.parent.iterdir()) if place.parent.is_dir() else []
-        words = suggestion(place.name, near)
-        raise CommandError(f"{path}: there is no such model file{words if 'mean' in words else ''}")
+        raise CommandError(f"{path}: there is no such model file{did_you_mean(place.name, near)}")
     model = load(path)
     if not isinstance(model, TableClassifier):
         raise CommandError(

@@ -178,7 +178,7 @@ def run_evaluate(
     if settings.json:
         print_json({"model": model_path, "data": data, **scores})
     else:
-        show(as_text(scores))
+        show(scores_as_text(scores))
 
 
 def check_weight(model: TableClassifier, table: Table, weight: str | None) -> None:
@@ -187,7 +187,7 @@ def check_weight(model: TableClassifier, table: Table, weight: str | None) -> No
         return
     table.require(weight, "weight column")
     if weight == model.target_:
-        raise CommandError(f"{weight!r} is named as the weight column, but it is the target")
+        raise CommandError(f"--weight {weight!r} is the target of the model; name another column")
 
 
 def evaluation(
@@ -243,7 +243,7 @@ def scores_of(model: TableClassifier, sums: ScoreSums) -> JsonObject:
     return {**about, **sums.scores(model.labels_.totals)}
 
 
-def as_text(scores: JsonObject) -> str:
+def scores_as_text(scores: JsonObject) -> str:
     """Format the scores as a table."""
     weighted = isinstance(scores["confusion"][0][0], float)
     total = f" with a total weight of {scores['weight']:,.15g}" if weighted else ""

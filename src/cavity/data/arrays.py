@@ -343,15 +343,17 @@ def npy_source(
     """
     X = open_npy(path)
     if X.ndim != 2 or 0 in X.shape:
-        raise SourceError(f"{path}: has shape {X.shape}; rows and features are needed: (n, d)")
+        raise SourceError(f"{path}: has shape {X.shape}; write rows and features: (n, d)")
     if X.dtype.kind not in "fiub":
-        raise SourceError(f"{path}: has dtype {X.dtype}; real numbers are needed")
+        raise SourceError(f"{path}: has dtype {X.dtype}; write real numbers")
     if y is None:
         raise SourceError(f"{path} has no labels: pass y, an array [n] or the path of another .npy file")
     origin, labels = _opened(y, "y")
     labels = np.asarray(labels)
     if labels.shape != (len(X),):
-        raise SourceError(f"{origin} has shape {labels.shape}, but {path} has {len(X)} rows")
+        raise SourceError(
+            f"{origin} has shape {labels.shape}, but {path} has {len(X)} rows; pass one label a row"
+        )
     if labels.dtype.kind == "f" and not (np.isfinite(labels) & (labels == np.floor(labels))).all():
         raise SourceError(f"{origin} is continuous or has NaN; a classifier needs classes: bin it first")
     require_one_kind(labels, origin)

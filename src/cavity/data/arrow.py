@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from cavity.data.arrays import ArraySource
 from cavity.data.labels import LabelScan
 from cavity.data.layout import (
-    Columns,
+    ColumnRoles,
     TableLayout,
     add_labels,
     column_values,
@@ -119,7 +119,7 @@ def _read_piece(
     part: slice,
     readers: dict[RowGroupSlice, _SliceReader],
     files: PartReader,
-    columns: Columns,
+    columns: ColumnRoles,
 ) -> None:
     reader = readers.pop(piece.row_slice, None) or _SliceReader(files, group, columns, piece.start)
     reader.fill(rows.X[part], None if rows.weight is None else rows.weight[part])
@@ -130,7 +130,7 @@ def _read_piece(
 class _SliceReader:
     """Features and weights of a row group from row `start` on."""
 
-    def __init__(self, files: PartReader, group: FilePart, columns: Columns, start: int) -> None:
+    def __init__(self, files: PartReader, group: FilePart, columns: ColumnRoles, start: int) -> None:
         self._group = group
         self._columns = columns
         row_bytes = columns.dtype.itemsize * len(columns.features)

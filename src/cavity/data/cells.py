@@ -138,7 +138,7 @@ def truths(cells: pa.Array) -> pa.Array:
 
 
 def truths_of(words: pa.Array) -> pa.Array:
-    """The same, of different words."""
+    """Truth values of different words; see `truths`."""
     pa, pc = import_arrow()
     place = pc.index_in(pc.utf8_lower(trimmed(words)), value_set=pa.array([*_TRUE, *_FALSE]))
     return pc.less(place, len(_TRUE))
@@ -243,7 +243,7 @@ def _find_dates(words: pa.Array, pattern: str, found: IntArray) -> None:
 
 
 def each_word(cells: pa.Array, read: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """What `read` makes of an array of cells, by looking at each different cell once."""
+    """The cells as `read` reads them; it sees each different cell once."""
     encoded = cells.dictionary_encode()
     return read(encoded.dictionary).take(encoded.indices)
 

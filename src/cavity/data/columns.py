@@ -151,7 +151,7 @@ def coerced(array: pa.Array, kind: str, column: str) -> pa.Array:
 
 
 def _converted(array: pa.Array, kind: str) -> pa.Array:
-    """The same; raises pyarrow's errors."""
+    """An Arrow array converted as in `coerced`, with pyarrow's errors."""
     pa, _ = import_arrow()
     wanted = {
         NUMERIC: pa.float64(),
@@ -202,9 +202,12 @@ def _number_words(array: pa.Array) -> pa.Array:
     return pa.array(words, pa.string())
 
 
-_DAY = 86_400_000_000
-_YEAR = 365.2425
-_EPOCH_WEEKDAY = 3  # 1 January 1970 was a Thursday, and weeks begin on Monday
+DAY = 86_400_000_000
+"""Microseconds of a day."""
+YEAR = 365.2425
+"""Days of the mean year of the Gregorian calendar."""
+EPOCH_WEEKDAY = 3
+"""The weekday of 1 January 1970, a Thursday; weeks begin on Monday, 0."""
 
 _DIGITS = 12
 """Digits of a place on a circle: more than the errors of sine and cosine."""
@@ -219,12 +222,12 @@ def parts_of(microseconds: IntArray) -> Array:
     >>> parts_of(np.array([86_400_000_000 * 4 + 43_200_000_000]))[0].round(3).tolist()
     [4.5, 0.012, 0.0, 0.5]
     """
-    days = microseconds // _DAY
-    time_of_day = (microseconds % _DAY) / _DAY
+    days = microseconds // DAY
+    time_of_day = (microseconds % DAY) / DAY
     dates = days.astype("datetime64[D]")
     first = dates.astype("datetime64[Y]").astype("datetime64[D]")
-    time_of_year = ((dates - first).astype(np.float64) + time_of_day) / _YEAR
-    week = (days + _EPOCH_WEEKDAY) % 7 / 7.0
+    time_of_year = ((dates - first).astype(np.float64) + time_of_day) / YEAR
+    week = (days + EPOCH_WEEKDAY) % 7 / 7.0
     return np.column_stack([days + time_of_day, time_of_year, week, time_of_day])
 
 

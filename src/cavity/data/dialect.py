@@ -69,7 +69,7 @@ class Dialect:
         return MISSING if self.na_values is None else ("", *self.na_values)
 
     def refuse(self, what: str) -> None:
-        """Raise if something was set, for what has no dialect."""
+        """Raise if a part of the dialect was given for data that have none, such as a data frame."""
         for name, value in vars(self).items():
             if value is not None:
                 raise SourceError(f"{name}={value!r} is for text files, not for {what}; leave it out")

@@ -51,7 +51,7 @@ class Folds:
 
 
 class Summary(Protocol):
-    """What is gathered in a pass over the rows of a table, in parts that can be merged."""
+    """What a pass over the rows of a table gathers; summaries of parts of the table can be merged."""
 
     @property
     def columns(self) -> list[str]:
@@ -70,8 +70,8 @@ class Summary(Protocol):
 S = TypeVar("S", bound=Summary)
 
 
-class Pass(Protocol):
-    """Runs over all training rows of a table, wherever they are."""
+class Summariser(Protocol):
+    """Summarises all training rows of a table in one pass, wherever they are."""
 
     def __call__(self, empty: S) -> S:
         """The summary of all rows; `empty` is one of no rows."""
@@ -79,8 +79,8 @@ class Pass(Protocol):
 
 
 @dataclass(frozen=True)
-class TablePass:
-    """Runs over the training rows of a table in this process."""
+class TableSummariser:
+    """Summarises the training rows of a table in this process."""
 
     table: Table
     typed: Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -96,8 +96,8 @@ class TablePass:
         return empty
 
 
-class Sample(NamedTuple):
-    """Some training rows."""
+class RowSample(NamedTuple):
+    """Some training rows, with the fold, class code and weight of each."""
 
     batches: list[pa.RecordBatch]
     folds: IntArray
@@ -106,7 +106,7 @@ class Sample(NamedTuple):
 
 
 def most_kept(most: int, size: int) -> int:
-    """How many values or cells are kept that have `size` numbers each, if `most` numbers are.
+    """How many values or cells to keep, if each has `size` numbers and `most` numbers are kept.
 
     >>> most_kept(MOST_CELLS, 12), most_kept(MOST_CELLS, 1_000_000)
     (1666666, 1000)
@@ -157,14 +157,14 @@ class ColumnCounts:
         both._sampled = [*self._sampled, *other._sampled]
         return both
 
-    def sample(self) -> Sample:
+    def sample(self) -> RowSample:
         """The rows that were sampled."""
         none: IntArray = np.zeros(0, dtype=np.int64)
         batches, folds, codes, weights = (
             zip(*self._sampled, strict=True) if self._sampled else ((), (none,), (none,), (none,))
         )
         weight = np.concatenate(weights).astype(np.float64)
-        return Sample(list(batches), np.concatenate(folds), np.concatenate(codes), weight)
+        return RowSample(list(batches), np.concatenate(folds), np.concatenate(codes), weight)
 
 
 class CellCounts:
@@ -212,7 +212,7 @@ class CellCounts:
         return both
 
     def _settle(self) -> None:
-        """Add up what waits."""
+        """Add the rows that wait to the counts."""
         if not self._waiting:
             return
         weights: Array

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.columns import CATEGORICAL, NUMERIC
-from cavity.data.effect_counts import Sample
+from cavity.data.effect_counts import RowSample
 from cavity.data.effects import N_FOLDS, Gain, base_rates, concentration, gain
 from cavity.data.parts import import_arrow
 from cavity.data.sampling import hashed_rows
@@ -83,7 +83,7 @@ def binned(index: ValueIndex, weights: Array) -> ValueIndex:
     return ValueIndex(index.values, index.keys[starts], is_binned=True)
 
 
-def best_groups(columns: Sequence[CountedColumn], sample: Sample, n_classes: int) -> list[FoundGroup]:
+def best_groups(columns: Sequence[CountedColumn], sample: RowSample, n_classes: int) -> list[FoundGroup]:
     """The pairs and triples whose effects say most beyond the effects of columns and of each other.
 
     columns: those whose values say most about the label first.
@@ -98,7 +98,7 @@ def best_groups(columns: Sequence[CountedColumn], sample: Sample, n_classes: int
     return choice.found
 
 
-def _differences(columns: Sequence[CountedColumn], sample: Sample) -> Iterator[CountedColumn]:
+def _differences(columns: Sequence[CountedColumn], sample: RowSample) -> Iterator[CountedColumn]:
     """The differences of columns that seem to have the same unit.
 
     These are whole numbers with effects of their own, such as the minutes of a departure and of an
@@ -159,9 +159,9 @@ class _Group:
 
 
 class _Rows:
-    """Rows of a table, some of which judge."""
+    """Rows of a table; columns and groups are compared by their log loss on some, the judging rows."""
 
-    def __init__(self, sample: Sample, n_classes: int) -> None:
+    def __init__(self, sample: RowSample, n_classes: int) -> None:
         self._batches, self._n_classes = sample.batches, n_classes
         self._folds, self._weight = sample.folds.astype(np.int32), sample.weight
         self._place = self._folds * np.int32(n_classes) + sample.codes.astype(np.int32)
@@ -173,37 +173,37 @@ class _Rows:
         self._other_forms: dict[ValueIndex, _Column] = {}
 
     def column(self, column: CountedColumn) -> _Column:
-        """A column as it takes part in pairs."""
+        """A column in the form in which pairs take it: by value or in bins."""
         coarse = binned(column.index, column.weights)
-        return self._of(column.index if column.is_exact else coarse, coarse, column.index)
+        return self._coded(column.index if column.is_exact else coarse, coarse, column.index)
 
     def in_bins(self, column: _Column) -> _Column:
-        """A column as the third one of a triple."""
+        """A column in bins, as the third one of a triple."""
         return self._with_index(column, column.coarse)
 
     def by_value(self, column: _Column) -> _Column:
-        """A column with its values themselves."""
+        """A column by its values, not in bins."""
         return self._with_index(column, column.fine)
 
     def _with_index(self, column: _Column, index: ValueIndex) -> _Column:
         if column.index is index:
             return column
         if index not in self._other_forms:
-            self._other_forms[index] = self._of(index, column.coarse, column.fine)
+            self._other_forms[index] = self._coded(index, column.coarse, column.fine)
         return self._other_forms[index]
 
-    def _of(self, index: ValueIndex, coarse: ValueIndex, fine: ValueIndex) -> _Column:
+    def _coded(self, index: ValueIndex, coarse: ValueIndex, fine: ValueIndex) -> _Column:
         codes = np.concatenate([index.codes(batch) for batch in self._batches])
         log_proba = self._cross_fitted(codes, index.n_codes, _ALL)
         return _Column(index, coarse, fine, codes.astype(np.int32), log_proba)
 
     def pair(self, a: _Column, b: _Column) -> _Group:
-        """Two columns."""
+        """The cells of two columns."""
         cells = a.codes.astype(np.int64) * b.index.n_codes + b.codes
         return self._group((a, b), cells, a.index.n_codes * b.index.n_codes, _ALL)
 
     def triple(self, pair: _Group, third: _Column) -> _Group:
-        """A pair and one more column."""
+        """The cells of a pair and one more column."""
         cells = pair.cells * third.index.n_codes + third.codes[pair.rows]
         columns = *pair.candidate.columns, third
         return self._group(columns, cells, pair.n_cells * third.index.n_codes, pair.rows)
@@ -249,7 +249,7 @@ class _Rows:
         return -float(self.weight @ own) / float(self.weight.sum())
 
     def sum_of(self, parts: Sequence[Array]) -> tuple[Array, Array]:
-        """Log probabilities [C, r] if effects are added up, each times the best coefficient; these.
+        """Log probabilities [C, r] by a weighted sum of effects, and the best weights [q].
 
         parts: log probabilities [C, r] by each effect.
         """
@@ -257,7 +257,7 @@ class _Rows:
         return combined(effects, self.base, self.codes, self.weight)
 
     def gain(self, log_proba: Array, before: Array) -> Gain:
-        """What log probabilities gain over others, both [C, r]."""
+        """How much smaller the log loss of log probabilities is than that of others, both [C, r]."""
         own = self.codes, np.arange(len(self.codes))
         return gain(self.weight, log_proba[own], before[own])
 
@@ -274,7 +274,8 @@ class _Choice:
         left, chosen = list(candidates), list[_Candidate]()
         while left and len(self.found) < most:
             tried = []
-            self._log_proba, _ = self._rows.sum_of([self._log_proba])  # or any group would mend it
+            # Otherwise any group would gain by correcting the scale of what is there.
+            self._log_proba, _ = self._rows.sum_of([self._log_proba])
             for group in left:
                 after, coefficients = self._rows.sum_of([self._log_proba, group.log_proba])
                 over = self._rows.gain(after, self._log_proba)
@@ -349,9 +350,9 @@ def _triples(
 def combined(
     parts: Array, base: Array, codes: IntArray, weight: Array, n_steps: int = 4
 ) -> tuple[Array, Array]:
-    """Log probabilities [C, s] if effects are added up, each times the best coefficient; these [q].
+    """Log probabilities [C, s] by a weighted sum of effects, and the best weights [q].
 
-    parts: [C, q, s], q effects on the log probability of each class. Newton's method.
+    parts: [C, q, s], q effects on the log probability of each class. Newton's method finds the weights.
     """
     n_classes, q, _ = parts.shape
     X = parts[1:] - parts[0]  # log-odds to the first class

@@ -16,7 +16,7 @@ from cavity.data.effect_counts import (
     ColumnCounts,
     Folds,
     GroupCounts,
-    Pass,
+    Summariser,
     most_kept,
 )
 from cavity.data.effect_groups import CountedColumn, best_groups
@@ -45,7 +45,7 @@ SAMPLE_CELLS = 20_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class Effect:
+class LearnedEffect:
     """The effects of a column or group, with what is needed to decide about it."""
 
     encoder: EffectEncoder
@@ -65,8 +65,8 @@ class Effect:
 class LearnedEffects:
     """Value effects of a table, ready for training and for prediction."""
 
-    singles: tuple[Effect, ...]
-    groups: tuple[Effect, ...]
+    singles: tuple[LearnedEffect, ...]
+    groups: tuple[LearnedEffect, ...]
     folds: Folds
     optional: bool
     """Whether training may leave them out."""
@@ -113,8 +113,8 @@ class LearnedEffects:
 
 
 @dataclass(frozen=True, eq=False)
-class _Column:
-    """A column that was counted."""
+class _JudgedColumn:
+    """A column with the counts of its values, and how much they tell about the label."""
 
     index: ValueIndex
     counts: Array
@@ -125,7 +125,7 @@ class _Column:
 
 
 def learn_effects(
-    over_rows: Pass,
+    summarise: Summariser,
     encoders: Sequence[Encoder],
     n_rows: int,
     class_factors: Array,
@@ -137,7 +137,7 @@ def learn_effects(
 ) -> LearnedEffects | None:
     """Learn the effects of columns and groups of columns in one or two passes over a table.
 
-    over_rows: makes such a pass; encoders: those of the columns; n_rows: number of labelled rows;
+    summarise: makes such a pass; encoders: those of the columns; n_rows: number of labelled rows;
     class_factors: [C], by which weights are multiplied; held_out: numbers of rows whose labels must not
     be used in training; mode: "auto" for useful effects, which training may leave out; True for those
     of all columns whose values repeat; and "pairs" for these and groups; for_stream: whether effects
@@ -148,7 +148,7 @@ def learn_effects(
     values = _values_of(encoders)
     wants_groups = mode is not True and not (for_stream and mode == "auto")
     share = min(1.0, SAMPLE_CELLS / max(1, n_rows * len(encoders))) if wants_groups else 0.0
-    counted = over_rows(ColumnCounts(values, folds, class_factors, share))
+    counted = summarise(ColumnCounts(values, folds, class_factors, share))
     columns, sample = _repeating(counted), counted.sample()
     # The features of strings that have one for every level can add up to any effect already.
     spanned = {e.column for e in encoders if isinstance(e, CategoricalEncoder) and not e.has_other}
@@ -170,9 +170,9 @@ def learn_effects(
         _single(column.index, column.counts, column.fit, names, column.over_bins, for_stream)
         for column in chosen
     )
-    groups: tuple[Effect, ...] = ()
+    groups: tuple[LearnedEffect, ...] = ()
     if found:
-        cells = over_rows(GroupCounts([group.indices for group in found], folds, class_factors))
+        cells = summarise(GroupCounts([group.indices for group in found], folds, class_factors))
         groups = tuple(
             _group(group.indices, some, class_factors, names, group.gain, for_stream)
             for group, some in zip(found, cells.counts, strict=True)
@@ -182,17 +182,17 @@ def learn_effects(
     return LearnedEffects(singles, groups, folds, mode == "auto" and not for_stream)
 
 
-def _is_useful(column: _Column) -> bool:
+def _is_useful(column: _JudgedColumn) -> bool:
     return column.over_base.exceeds(2.0) and column.over_bins.exceeds(1.0)
 
 
 def _single(
     index: ValueIndex, counts: Array, fit: CrossFit, names: tuple[str, ...], over: Gain, keeps: bool
-) -> Effect:
+) -> LearnedEffect:
     """The effects of a column with counts [K + 1, F + 1, C]; keeps: whether these are remembered."""
     tables = fit.tables()
     encoder = EffectEncoder((index,), None, tables[-1], names, counts if keeps else None)
-    return Effect(encoder, tables, over)
+    return LearnedEffect(encoder, tables, over)
 
 
 def _group(
@@ -202,14 +202,14 @@ def _group(
     names: tuple[str, ...],
     over: Gain,
     keeps: bool,
-) -> Effect:
+) -> LearnedEffect:
     """The effects of a group of columns; keeps: whether the counts are remembered."""
     cells, counts = counted.sorted()
     counts *= factors
     tables = CrossFit.of(counts).tables().astype(np.float32)  # there may be millions of cells
     table = tables[-1].astype(np.float64)
     encoder = EffectEncoder(group, cells, table, names, counts if keeps else None)
-    return Effect(encoder, tables, over)
+    return LearnedEffect(encoder, tables, over)
 
 
 def _values_of(encoders: Sequence[Encoder]) -> list[Values]:
@@ -221,7 +221,7 @@ def _values_of(encoders: Sequence[Encoder]) -> list[Values]:
     return values
 
 
-def _repeating(counted: ColumnCounts) -> list[_Column]:
+def _repeating(counted: ColumnCounts) -> list[_JudgedColumn]:
     """The columns that have more than two values, and whose values repeat."""
     found = (
         _column(values, counts, counted.factors)
@@ -230,7 +230,7 @@ def _repeating(counted: ColumnCounts) -> list[_Column]:
     return [column for column in found if column is not None]
 
 
-def _column(values: Values, counted: ValueCounts, class_factors: Array) -> _Column | None:
+def _column(values: Values, counted: ValueCounts, class_factors: Array) -> _JudgedColumn | None:
     """A column, if it has more than two values and they repeat."""
     if counted.keys is None or counted.is_distinct:
         return None
@@ -243,7 +243,7 @@ def _column(values: Values, counted: ValueCounts, class_factors: Array) -> _Colu
     over_base, over_bins = gain_over_base(counts, fit), Gain(np.inf, 0.0)
     if values.kind in (NUMERIC, DATE) and over_base.exceeds(2.0):
         over_bins = gain_over_bins(counts, fit)
-    return _Column(index, counts, fit, over_base, over_bins)
+    return _JudgedColumn(index, counts, fit, over_base, over_bins)
 
 
 def refined(

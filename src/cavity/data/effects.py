@@ -137,7 +137,7 @@ class CrossFit:
 
     @classmethod
     def of(cls, counts: Array) -> CrossFit:
-        """From counts [K, F + 1, C]."""
+        """What other rows say, from counts [K, F + 1, C]."""
         n_values, n_folds, n_classes = counts.shape
         seen = np.ones((n_folds + 1, n_folds))  # which folds the rows of each fold, and new rows, see
         seen[:-1] -= np.eye(n_folds)

@@ -58,7 +58,7 @@ def encoded_rows(
         for rows in labelled_rows(table, *read):
             t, begin = len(rows.codes), rows.first - first
             if out is not None and begin + t > len(out):
-                raise _changed(len(out))
+                raise _changed(table, len(out))
             X = np.empty((t, d + k), dtype) if out is None else out[begin : begin + t]
             preprocessor.encode(rows.batch, X[:, :d])
             if effects is not None:
@@ -68,13 +68,16 @@ def encoded_rows(
     return read_ahead(encoded())
 
 
-def _changed(n_rows: int) -> SourceError:
-    """An error for a table that had this many rows when it was opened, and has not now."""
-    return SourceError(f"the table has changed while it was read: {n_rows:,} rows were expected")
+def _changed(table: Table, n_rows: int) -> SourceError:
+    """The error for a table whose number of rows is no longer n_rows."""
+    return SourceError(
+        f"{table.name} has changed while it was read: {n_rows:,} rows were expected; fit again when "
+        "nothing writes to it"
+    )
 
 
 @contextmanager
-def training_rows(
+def encoded_source(
     table: Table,
     preprocessor: TablePreprocessor,
     classes: Classes,
@@ -84,7 +87,7 @@ def training_rows(
     max_memory: float | None = None,
     folder: str | os.PathLike[str] | None = None,
 ) -> Iterator[Source]:
-    """A source of all rows, for as long as the context lasts.
+    """Context with a source of all encoded rows that take part in training.
 
     Rows that take more than `max_memory` bytes are written to a temporary folder inside `folder`, as
     Parquet files of their features. Reading these in every epoch is cheaper than encoding the table in
@@ -112,7 +115,7 @@ def training_rows(
 
     if needed <= max_memory:
         X = np.empty((n_rows, len(names)), dtype)
-        yield with_sets(_in_memory(encoded_rows(*read, out=X), X, classes, names))
+        yield with_sets(_in_memory(table, encoded_rows(*read, out=X), X, classes, names))
         return
     with _temporary_folder(folder, needed) as place:
         _write(encoded_rows(*read), place)
@@ -123,8 +126,10 @@ def training_rows(
         yield with_sets(source)
 
 
-def _in_memory(rows: Iterator[RawRows], X: Array, classes: Classes, names: AnyArray) -> ArraySource:
-    """A source of rows that are encoded into X [n, d], which has room for all of them."""
+def _in_memory(
+    table: Table, rows: Iterator[RawRows], X: Array, classes: Classes, names: AnyArray
+) -> ArraySource:
+    """The source of a table's rows, which are encoded into X [n, d] as they are read."""
     codes = np.empty(len(X), classes.code_type)
     weights: list[Array] = []
     first = 0
@@ -133,7 +138,7 @@ def _in_memory(rows: Iterator[RawRows], X: Array, classes: Classes, names: AnyAr
         weights += [] if some.weight is None else [some.weight]
         first += len(some.X)
     if first != len(X):
-        raise _changed(len(X))
+        raise _changed(table, len(X))
     weight = np.concatenate(weights) if weights else None
     # Encoded here, finite and with known codes.
     return ArraySource(X, codes, weight, classes=classes.values, feature_names=names, is_checked=True)

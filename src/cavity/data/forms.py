@@ -28,7 +28,7 @@ _WHAT = {NUMERIC: "numbers", BOOLEAN: "truth values", DATE: "dates"}
 
 
 class TextTally:
-    """How many cells of a column of text, over the chunks read so far, can be read as what."""
+    """Counts how many cells of a column of text can be read as numbers, truth values or dates."""
 
     def __init__(self) -> None:
         self.cells = 0
@@ -65,10 +65,10 @@ class TextTally:
         self.numbers[POINT] += n
         if whole is not None:
             self.numbers[COMMA] += n
-            self.truths += int(_mask(pc.is_in(whole, value_set=pa.array([0, 1]))).sum())
+            self.truths += int(_as_mask(pc.is_in(whole, value_set=pa.array([0, 1]))).sum())
         elif self._is_doubtful(array.drop_null(), COMMA):
-            self.numbers[COMMA] += int(_mask(cells.are_numbers(array, COMMA)).sum())
-            self._keep(f"decorated {COMMA}", array, _mask(pc.match_substring(array, POINT)))
+            self.numbers[COMMA] += int(_as_mask(cells.are_numbers(array, COMMA)).sum())
+            self._keep(f"decorated {COMMA}", array, _as_mask(pc.match_substring(array, POINT)))
         return True
 
     @staticmethod
@@ -77,7 +77,7 @@ class TextTally:
 
         Mostly the first cells exclude it, and it need not be counted how many others do.
         """
-        return bool(_mask(cells.are_numbers(words.slice(0, _FIRST_LOOK), sign)).all())
+        return bool(_as_mask(cells.are_numbers(words.slice(0, _FIRST_LOOK), sign)).all())
 
     def _are_dates(self, array: pa.Array, n: int) -> bool:
         """Whether Arrow reads all cells as dates; they are counted then."""
@@ -92,7 +92,7 @@ class TextTally:
         pa, pc = import_arrow()
         words, counts = cells.words_and_counts(array)
         if self._others is not None:
-            new = _mask(pc.invert(pc.is_in(words, value_set=self._others)))
+            new = _as_mask(pc.invert(pc.is_in(words, value_set=self._others)))
             words, counts = words.filter(pa.array(new)), counts[new]
         if not len(words):
             return
@@ -105,15 +105,15 @@ class TextTally:
                 doubtful = self._is_doubtful(words.filter(pa.array(is_number)), sign)
                 if not doubtful:
                     continue
-            found = _mask(cells.are_numbers(words, sign))
+            found = _as_mask(cells.are_numbers(words, sign))
             self.numbers[sign] += int(counts[found].sum())
             is_number, numbers[sign] = is_number | found, found
             if f"decorated {sign}" not in self._examples:
-                plain = _mask(cells.are_plain(words)) & (sign == POINT)
+                plain = _as_mask(cells.are_plain(words)) & (sign == POINT)
                 self._keep(f"decorated {sign}", words, found & ~plain)
                 self._keep("plain", words, found & plain)
             if missing is None:
-                missing = _where(~is_number, cells.are_placeholders, words)
+                missing = _matches_among(~is_number, cells.are_placeholders, words)
         assert missing is not None
         missing &= ~is_number
         self.placeholders += int(counts[missing].sum())
@@ -122,18 +122,18 @@ class TextTally:
             self._keep(f"no number {sign}", words, ~(found | missing))
         is_truth = np.zeros(len(words), bool)
         if self._may_be_truths(words.filter(pa.array(~missing))):
-            is_truth = _mask(cells.truths_of(words).is_valid())
+            is_truth = _as_mask(cells.truths_of(words).is_valid())
             self.truths += int(counts[is_truth].sum())
         self._keep("no date", words, is_number)
         rest = ~(is_number | missing)
         words, counts, is_truth = words.filter(pa.array(rest)), counts[rest], is_truth[rest]
         is_date = np.zeros(len(words), bool)
         for order in self.dates:
-            found = _mask(cells.are_dates(words, order))
+            found = _as_mask(cells.are_dates(words, order))
             self.dates[order] += int(counts[found].sum())
             is_date |= found
         self._keep("dates", words, is_date)
-        self._keep("ordered", words, _mask(cells.are_ordered(words)))
+        self._keep("ordered", words, _as_mask(cells.are_ordered(words)))
         self._keep("no date", words, ~is_date)
         if self._others is None:
             self._others = words.filter(pa.array(~(is_date | is_truth))).slice(0, _REMEMBERED)
@@ -159,7 +159,7 @@ class TextTally:
         return self.cells - self.placeholders
 
     def holds(self, n: int) -> bool:
-        """Whether a column is of a kind that n of its cells can be read as."""
+        """Whether a column is of a kind if n of its cells can be read as that kind: nearly all must."""
         others = self.known - n
         return n > 0 and (
             others <= _TOLERATED * self.known or (others == 1 and self.known >= _ONE_TOLERATED)
@@ -200,12 +200,11 @@ class TextTally:
         if others:
             wrong = {NUMERIC: f"no number {form.decimal}", DATE: "no date"}.get(form.kind, "")
             other = self._examples.get(wrong, self._examples.get("placeholder"))
-            cell = "1 cell is none" if others == 1 else f"{others:,} cells are none"
             such = "" if other is None else f" (such as {shown(other)})"
-            notes.append(
-                f"{column!r} holds {_WHAT[form.kind]}: {cell}{such} and "
-                f"count{'s' if others == 1 else ''} as missing"
+            cells = (
+                f"1 other cell{such} counts" if others == 1 else f"{others:,} other cells{such} count"
             )
+            notes.append(f"{column!r} holds {_WHAT[form.kind]}; {cells} as missing")
         return notes
 
 
@@ -250,15 +249,15 @@ def forms_of(tallies: Mapping[str, TextTally], decimal: str | None = None) -> di
     return forms
 
 
-def _where(
+def _matches_among(
     mask: np.typing.NDArray[np.bool_], find: Callable[[pa.Array], pa.Array], words: pa.Array
 ) -> np.typing.NDArray[np.bool_]:
     """Which of the words that the mask chooses are found; it looks at these alone."""
     found = np.zeros(len(words), bool)
-    found[mask] = _mask(find(words.filter(import_arrow()[0].array(mask))))
+    found[mask] = _as_mask(find(words.filter(import_arrow()[0].array(mask))))
     return found
 
 
-def _mask(array: pa.Array) -> np.typing.NDArray[np.bool_]:
+def _as_mask(array: pa.Array) -> np.typing.NDArray[np.bool_]:
     found = array.fill_null(False).to_numpy(zero_copy_only=False)
     return np.asarray(found, dtype=bool)

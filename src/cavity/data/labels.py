@@ -52,9 +52,9 @@ def code_type(n_classes: int) -> AnyDtype:
 
 
 def n_latents(n_classes: int) -> int:
-    """How many numbers tell the classes apart: one for two classes, else one for each class.
+    """Number of latent functions of a model: one for two classes, else one for each class.
 
-    So many latent functions has a model, effects has a value, and rankings has a score.
+    A value has as many effects, and a score as many rankings.
 
     >>> n_latents(2), n_latents(3)
     (1, 3)
@@ -215,7 +215,7 @@ class Classes:
         code_of |= {word: code for code, word in enumerate(words)}
         lookup = np.full(len(values), -1)
         for i in np.unique(positions):  # a dictionary may list values that do not occur
-            value = self._read(values[i])
+            value = self._as_in_training(values[i])
             if value is None:
                 continue
             code = code_of.get(_text(value), code_of.get(_text(value).strip(), unknown))
@@ -240,7 +240,7 @@ class Classes:
         found[codes >= 0] = self.values[codes[codes >= 0]]
         return np.asarray(whole_labels(found.tolist()))
 
-    def _read(self, value: object) -> object:
+    def _as_in_training(self, value: object) -> object:
         """A label as training read it: words of a text file as the numbers or truth values they are."""
         if not isinstance(value, str):
             return value
@@ -280,7 +280,7 @@ class LabelScan:
         Returns codes [t] in the order in which the classes were found, −1 for a missing label; `sorted`
         turns them into positions among the sorted classes. place: what errors call these rows.
         """
-        where = self._where(place)
+        where = self._described_target(place)
         pa, _ = import_arrow()
         if pa.types.is_nested(array.type) or isinstance(array.type, pa.BaseExtensionType):
             raise SourceError(
@@ -306,8 +306,8 @@ class LabelScan:
         """The classes, sorted."""
         values = sorted(self._code_of)
         if not values:
-            raise SourceError(f"{self._where()} has no values: every row lacks it")
-        require_two_classes(values, self._where())
+            raise SourceError(f"{self._described_target()} has no values: every row lacks it")
+        require_two_classes(values, self._described_target())
         found = np.asarray(whole_labels(values))
         if found.dtype.kind == "f" and all(isinstance(value, int) for value in values):
             found = np.array(values, dtype=np.uint64)  # beyond the range of int64
@@ -321,7 +321,8 @@ class LabelScan:
         position[order] = np.arange(len(order))
         return np.asarray(position[codes])
 
-    def _where(self, place: object = None) -> str:
+    def _described_target(self, place: object = None) -> str:
+        """The target, as errors call it."""
         place = self.table if place is None else place
         return f"the target {self.target!r}" if place is None else f"{place}: the target {self.target!r}"
 
@@ -386,11 +387,11 @@ class TableLabelScan(LabelScan):
 
     def finish(self) -> Classes:
         """The classes, sorted; words of a text file as the numbers or truth values that they are."""
-        self._recode(self._meant())
+        self._recode(self._meanings())
         return super().finish()
 
-    def _meant(self) -> Sequence[Label | float]:
-        """What the labels mean that were found, in the order of their codes."""
+    def _meanings(self) -> Sequence[Label | float]:
+        """The meanings of the labels that were found, in the order of their codes."""
         labels = list(self._code_of)
         words = [label.strip() for label in labels if isinstance(label, str)]
         if words and not self._is_typed:
@@ -399,7 +400,7 @@ class TableLabelScan(LabelScan):
                 if len(values) == len(words):
                     return values
         commonest: dict[Label, Label] = {}
-        for _, label in sorted(zip(self._totals, labels, strict=True), key=_rank):
+        for _, label in sorted(zip(self._totals, labels, strict=True), key=_commonest_first):
             commonest.setdefault(_stripped(label), label)
         return [commonest[_stripped(label)] for label in labels]
 
@@ -407,14 +408,14 @@ class TableLabelScan(LabelScan):
         """Take other values [c] for the labels with the codes 0 … c − 1; equal ones become one."""
         counts, totals = self._counts, self._totals
         self._code_of = {}
-        into = [super(TableLabelScan, self)._code(value, self._where()) for value in values]
+        into = [super(TableLabelScan, self)._code(value, self._described_target()) for value in values]
         n = len(self._code_of)
         self._counts = np.bincount(into, counts, minlength=n).astype(np.int64)
         self._totals = np.bincount(into, totals, minlength=n)
 
 
-def _rank(spelling: tuple[float, Label]) -> tuple[float, int]:
-    """Where a label with its total weight comes, the commonest first, and of equal ones the shortest."""
+def _commonest_first(spelling: tuple[float, Label]) -> tuple[float, int]:
+    """A key that sorts labels with their total weights: the commonest first, then the shortest."""
     total, label = spelling
     return -total, len(str(label))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cavity.data.frames import check_column_names
 from cavity.data.labels import LabelScan
 from cavity.data.locations import File
 from cavity.data.parts import FilePart, FileVersion, PartReader, import_arrow, open_parquet, reading
@@ -27,7 +28,7 @@ _PAGE_BYTES = 2**20
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnRoles:
     """The columns of a numeric table, by role."""
 
     features: tuple[str, ...]
@@ -44,12 +45,10 @@ class Columns:
 
 def find_columns(
     schema: pa.Schema, path: object, target: str, columns: Sequence[str] | None, weight: str | None
-) -> Columns:
+) -> ColumnRoles:
     """The columns to be used of a file with that schema."""
     names: list[str] = schema.names
-    repeated = {name for name in names if names.count(name) > 1}
-    if repeated:
-        raise SourceError(f"{path}: has more than one column named {sorted(repeated)}")
+    check_column_names(names, str(path))
     for role, name in (("target", target), ("weight", weight)):
         if name is not None and name not in names:
             raise SourceError(f"{path}: has no {role} column {name!r}{suggestion(name, names)}")
@@ -64,15 +63,18 @@ def find_columns(
             what = "is the target" if name == target else "is listed twice"
             raise SourceError(f"columns={features}: {name!r} {what}; leave it out")
     if not features:
-        raise SourceError(f"{path}: has no feature columns besides the target {target!r}")
+        raise SourceError(
+            f"{path}: has no feature columns besides the target {target!r}; name another target, or add "
+            "columns"
+        )
     dtypes = _feature_dtypes(schema, path, features)
     if weight is not None:
         _feature_dtypes(schema, path, [weight])
-    return Columns(tuple(features), target, weight, tile_precision(np.result_type(*dtypes)))
+    return ColumnRoles(tuple(features), target, weight, tile_precision(np.result_type(*dtypes)))
 
 
 def _check_same_schema(
-    schema: pa.Schema, path: object, first: pa.Schema, first_name: str, columns: Columns
+    schema: pa.Schema, path: object, first: pa.Schema, first_name: str, columns: ColumnRoles
 ) -> None:
     """Raise if the used columns of a file are not those of the first."""
     for name in columns.used:
@@ -129,7 +131,7 @@ def _index_columns(schema: pa.Schema) -> list[str]:
 class TableLayout:
     """Columns, row groups and files of a table on disk, known before its rows are read."""
 
-    columns: Columns
+    columns: ColumnRoles
     groups: list[FilePart]
     """Row groups, or files of other formats; none is empty."""
     reader_bytes: int
@@ -165,9 +167,9 @@ def layout_of(
             if used is None:
                 used = find_columns(own, part, target, columns, weight)
                 first, first_name = own, part.place
-            _check_same_schema(own, part, first, _name(first_name), used)
+            _check_same_schema(own, part, first, _file_name(first_name), used)
             if columns is None:
-                _check_no_more_columns(own, part, first, _name(first_name))
+                _check_no_more_columns(own, part, first, _file_name(first_name))
         assert used is not None
         for group, metadata in found:
             if part.file is not None and schema is not None and not _same_types(own, schema, used, part):
@@ -207,7 +209,9 @@ def _with_key_fields(schema: pa.Schema, part: FilePart) -> pa.Schema:
     return schema
 
 
-def _same_types(schema: pa.Schema, dataset_schema: pa.Schema, columns: Columns, part: FilePart) -> bool:
+def _same_types(
+    schema: pa.Schema, dataset_schema: pa.Schema, columns: ColumnRoles, part: FilePart
+) -> bool:
     inside = [name for name in columns.used if name not in part.keys]
     return all(
         name in schema.names and schema.field(name).type == dataset_schema.field(name).type
@@ -215,11 +219,11 @@ def _same_types(schema: pa.Schema, dataset_schema: pa.Schema, columns: Columns, 
     )
 
 
-def _name(place: str | None) -> str:
+def _file_name(place: str | None) -> str:
     return str(place).rpartition("/")[2]
 
 
-def _held_bytes(metadata: RowGroupMetaData | None, group: FilePart, used: Columns) -> int:
+def _held_bytes(metadata: RowGroupMetaData | None, group: FilePart, used: ColumnRoles) -> int:
     """Bytes that reading a group holds; raises if its statistics count null values."""
     if metadata is None:
         return _PAGE_BYTES * len(used.features)

@@ -67,7 +67,7 @@ class LabelledSample:
         self._bytes += some.nbytes
 
     def leaks(self, encoders: Sequence[Encoder]) -> list[str]:
-        """What to say of the columns that give the answer away."""
+        """A sentence about each column that gives the answer away."""
         if not self._codes:
             return []
         codes = np.concatenate(self._codes)

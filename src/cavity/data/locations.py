@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlparse
 from urllib.request import url2pathname
 
 from cavity.errors import SourceError
-from cavity.text import suggestion
+from cavity.text import did_you_mean
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -177,8 +177,7 @@ def _matching(pattern: Path, place: str) -> list[File]:
         raise SourceError(f"{place}: no file matches this pattern")
     folder = pattern.parent
     near = sorted(other.name for other in folder.iterdir()) if folder.is_dir() else []
-    words = suggestion(pattern.name, near)
-    raise SourceError(f"{place}: there is no such file or folder{words if 'mean' in words else ''}")
+    raise SourceError(f"{place}: there is no such file or folder{did_you_mean(pattern.name, near)}")
 
 
 def _of_formats(folder: Path, paths: Iterable[Path], formats: Sequence[str]) -> list[Path]:

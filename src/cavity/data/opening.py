@@ -1,4 +1,4 @@
-"""From what a user passes to `fit` to a source of rows with labels, classes and weights."""
+"""Opens what a user passes to `fit` as a source of rows with labels, classes and weights."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from cavity.typing import (
 
 
 class OpenedRows(NamedTuple):
-    """Rows to train on, checked."""
+    """Checked rows to train on, and their classes."""
 
     source: Source
     classes: AnyArray
@@ -197,7 +197,10 @@ def rows_that_count(source: ArraySource, class_weight: ClassWeight, classes: Any
             weight = weights_by_class(weight, labels, factors)
             total = float(weight.sum())
         if total == 0.0:
-            raise ValueError(f"class_weight={class_weight!r} leaves no row with any weight")
+            raise ValueError(
+                f"class_weight={class_weight!r} leaves no row with any weight; give at least two "
+                "classes a positive one"
+            )
         check_total_weight(total, f"the weights after class_weight={class_weight!r}")
     rows, weight = rows_with_weight(weight)
     if rows is not None:

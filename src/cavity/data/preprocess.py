@@ -1,4 +1,4 @@
-"""Tables with columns of any kind become arrays of numbers: learned in one pass, applied in chunks."""
+"""Encoding of tables with columns of any kind as arrays of numbers: learned in one pass."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from cavity.data.scans import ColumnDecision, ColumnScan, scan_of
 from cavity.data.table import FrameTable, Table, open_table
 from cavity.data.weights import check_total_weight, name_of_weight
 from cavity.errors import SourceError, warn_user
-from cavity.text import listed, shortened, suggestion
+from cavity.text import did_you_mean, listed, shortened
 from cavity.typing import AnyArray, Array, InputRows
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class TableScan:
         self.columns[name].add(array)
 
     def replace(self, other: TableScan) -> None:
-        """Take what another scan has found."""
+        """Replace the summaries of columns by those of another scan."""
         self.columns |= other.columns
 
     def notes(self, *, is_typed: bool) -> list[str]:
@@ -304,7 +304,10 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
             if name is not None:
                 table.require(name, role)
         if weight is not None and weight == target:
-            raise SourceError(f"{weight!r} is named as both the target and the weight column")
+            raise SourceError(
+                f"{weight!r} is named as both the target and the weight column; name another column of "
+                "weights, or none"
+            )
         names = [n for n in table.columns if n not in (target, weight) and n not in self.drop_features]
         if not names:
             raise SourceError(f"{table.name} has no columns besides the target {target!r}")
@@ -377,7 +380,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         return found
 
     def reading(self, table: Table) -> TablePreprocessor:
-        """This preprocessor for another table, whose decimal sign may be known to be another one."""
+        """This preprocessor with the decimal sign of a table, if the table knows its sign."""
         if table.decimal is None:
             return self
         other = copy(self)
@@ -388,7 +391,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         return other
 
     def typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Those columns of a batch that are used, with text as the numbers and dates that it holds.
+        """The columns of a batch that are used, with text read as the numbers and dates that it holds.
 
         Words come with a dictionary, so that the next steps look at each different word once.
         """
@@ -421,10 +424,10 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         used, there = dict.fromkeys(self.columns_), set(columns)
         missing = [column for column in used if column not in there]
         if missing:
-            words = suggestion(missing[0], [column for column in columns if column not in used])
+            near = did_you_mean(missing[0], [column for column in columns if column not in used])
             raise SourceError(
                 f"{name} lacks {'columns' if len(missing) > 1 else 'the column'} {listed(missing)}, "
-                f"which the model was trained on{words if 'mean' in words else ''}"
+                f"which the model was trained on{near}"
             )
         known = {*used, *self.drop_features, *self.ignored_}
         return [column for column in columns if column not in known]

@@ -104,7 +104,7 @@ class RowSampler:
         """
         if isinstance(batch.index, slice):  # rows in order, as a stream reads them
             return batch
-        part = batch if held_out is None else _without(batch, held_out[batch.index])
+        part = batch if held_out is None else _without_rows(batch, held_out[batch.index])
         # A minibatch of all rows would be subsampled in the same way in every epoch.
         whole = len(batch.index) == len(log_predictive)
         return part if whole else subsampled(part, log_predictive, self.subsample)
@@ -162,7 +162,7 @@ def held_out_numbers(n_rows: int, n_features: int, fraction: float, seed: int) -
     return hashed_rows(n_rows, max(1, size), seed)
 
 
-def _without(batch: Block, left_out: NDArray[np.bool_]) -> Block:
+def _without_rows(batch: Block, left_out: NDArray[np.bool_]) -> Block:
     """A minibatch without some of its rows [t]; if nothing remains, one row of weight 0."""
     index, kept = batch.index, np.flatnonzero(~left_out)
     assert not isinstance(index, slice)
@@ -186,7 +186,7 @@ def subsampled(batch: Block, log_predictive: Array, least: float) -> Block:
         return batch
     if least * len(index) < 1.0:  # so few that none of them might be kept
         return batch
-    last, offset = log_predictive[index], _offset(index)
+    last, offset = log_predictive[index], _hashed_offset(index)
     if isinstance(batch, ArrayBlock):  # the rows that are left out need not be copied
         every = batch.source.weight
         kept, importance_weight = systematic_subsample(
@@ -226,6 +226,6 @@ def systematic_subsample(
     return kept, 1.0 / probability[kept]
 
 
-def _offset(index: IntArray) -> float:
+def _hashed_offset(index: IntArray) -> float:
     """A number from 0 to 1 that depends on the rows alone, as good as random: no state is needed."""
     return int(index.sum(dtype=np.int64)) * 2_654_435_761 % 2**32 / 2**32

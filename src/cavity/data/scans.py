@@ -77,7 +77,7 @@ class NumericScan:
         self.n = self.missing = self.infinite = 0
         self.low, self.high = np.inf, -np.inf
         self.mean = self.squares = 0.0
-        self.sample = Sample()
+        self.sample = NumberSample()
         self.order = RowOrder(column)
 
     def add(self, array: pa.Array) -> None:
@@ -105,7 +105,7 @@ class NumericScan:
         self.order.add(known)
 
     def decide(self) -> ColumnDecision:
-        """The numbers, unless they are all the same."""
+        """Encode the numbers, unless they are all the same."""
         if self.n == 0:
             return ColumnDecision(None, (f"{self.column!r} has no values and is left out",))
         if self.low == self.high and not self.missing:
@@ -139,7 +139,7 @@ _ORDERED_ROWS = 10
 
 
 class RowOrder:
-    """Whether the numbers of a column only number or name the rows, and say nothing of them."""
+    """Finds out whether the numbers of a column only number or name the rows."""
 
     def __init__(self, column: str) -> None:
         self._is_unnamed = _UNNAMED.fullmatch(column) is not None
@@ -209,7 +209,7 @@ class DistinctSample:
         return np.asarray(numbers[mixed >> np.uint64(64 - self._bits) == 0])
 
 
-class Sample:
+class NumberSample:
     """Every k-th number of a column, with k doubled whenever there are too many."""
 
     def __init__(self) -> None:
@@ -268,7 +268,7 @@ class LevelScan:
             self.counts = Counter(dict(self.counts.most_common(_MOST_COUNTED // 2)))
 
     def decide(self) -> ColumnDecision:
-        """All levels, or the commonest if there are many; none if nearly every row has its own level."""
+        """Encode all levels, or the commonest of many; none if nearly every row has its own level."""
         if self.n == 0:
             return ColumnDecision(None, (f"{self.column!r} has no values and is left out",))
         n_levels = len(self.counts)
@@ -332,7 +332,7 @@ class DateScan:
         self.sum += date_features(parts, 0.0, PARTS).sum(axis=0)
 
     def decide(self) -> ColumnDecision:
-        """The parts that vary."""
+        """Encode the parts of the dates that vary."""
         if self.n == 0:
             return ColumnDecision(None, (f"{self.column!r} has no values and is left out",))
         varies = self.high > self.low

@@ -280,11 +280,11 @@ def scaling_of(X: AnyArray, weight: Array | None, kind: str) -> Scaling:
             Moments.of(X[part][:, few], None if weight is None else weight[part]) for part in parts
         )
         centre[few], scale[few] = standard.centre, standard.scale
-    knots = _joined(functions, d) if functions else None
+    knots = _knots_of(functions, d) if functions else None
     return Scaling(centre, scale, bend=bend if bend.any() else None, knots=knots)
 
 
-def _joined(functions: dict[int, tuple[Array, Array]], d: int) -> Knots:
+def _knots_of(functions: dict[int, tuple[Array, Array]], d: int) -> Knots:
     """The functions of some of d columns, given as positions and values of their knots."""
     lengths = [len(functions[j][0]) if j in functions else 0 for j in range(d)]
     positions, values = zip(*functions.values(), strict=True)
@@ -349,7 +349,7 @@ class Distribution:
         return float(median), float(spread)
 
     def scaled(self, scaling: Scaling) -> Distribution:
-        """The same column after a scaling of one column; values that differ by rounding are joined."""
+        """The distribution of the scaled column; values that differ by rounding are joined."""
         values = scaling.apply(self.values[:, None], FLOAT64)[:, 0]
         first = np.diff(values, prepend=-np.inf) > ROUNDING
         return Distribution(values[first], _total_weights(np.cumsum(first) - 1, self.weight))

@@ -177,7 +177,7 @@ def _require_bytes(path: File) -> None:
     except OSError as error:
         raise SourceError(f"{path}: cannot be read ({error.strerror})") from error
     if empty:
-        raise SourceError(f"{path}: the file is empty")
+        raise SourceError(f"{path}: the file is empty; write it again")
 
 
 class FrameTable(Table):
@@ -412,7 +412,8 @@ def _as_the_first(
             arrays.append(array if array.type == kind else array.cast(kind))
         except pa.ArrowException as error:
             raise SourceError(
-                f"{path}: column {name!r} is {array.type}, but {kind} in the first file of its folder"
+                f"{path}: column {name!r} is {array.type}, but {kind} in the first file of its folder; "
+                "write it in one type"
             ) from error
     return pa.RecordBatch.from_arrays(arrays, names=list(types))
 

@@ -30,7 +30,7 @@ DATE_PARTS = {
 
 
 class Values(NamedTuple):
-    """What has values that may have effects: a column, a part of its dates, or a difference of two."""
+    """A column, a part of its dates, or a difference of two columns, whose values may have effects."""
 
     column: str
     kind: str

@@ -85,7 +85,9 @@ def download_file(url: str, name: str, checksum: Checksum | None = None) -> Path
             )
         part.replace(path)
     except OSError as error:
-        raise DatasetError(f"could not write {str(path)!r}: {error}") from error
+        raise DatasetError(
+            f"could not write {str(path)!r}: {error}; set CAVITY_CACHE to a folder with room for it"
+        ) from error
     return path
 
 

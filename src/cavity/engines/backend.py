@@ -86,7 +86,7 @@ class Backend(ABC):
         function: Callable[[Backend, Item], Result],
         items: Sequence[Item],
     ) -> Iterable[Result]:
-        """function(backend, item) for every item, in order."""
+        """The results of function(backend, item) for every item, in order."""
         return (function(self, item) for item in items)
 
     def status(self, rows_per_second: float) -> str:

@@ -123,7 +123,7 @@ class LocalEngine(Engine):
         return total
 
     def _run_by_leaf(self, row_pass: Pass, batch: Block | None, sampler: RowSampler) -> Sums:
-        """Run a pass over rows of leaves: each tile has rows of one leaf, and meets its view."""
+        """Run a pass over rows of leaves: each tile has rows of one leaf."""
         leaf = self.source.leaf
         assert leaf is not None
         counts, share = self.leaf_counts, None
@@ -342,7 +342,7 @@ class LocalBackend(Backend):
         function: Callable[[Backend, Item], Result],
         items: Sequence[Item],
     ) -> Iterable[Result]:
-        """function(backend, item) for every item, in order; several at once, with one thread each."""
+        """The results of function(backend, item) for every item; several at once, a thread each."""
         if self.n_side_by_side(source) == 1:
             return super().side_by_side(source, function, items)
         return self.threads.map(lambda item: function(LocalBackend(Threads(1)), item), list(items))

@@ -69,7 +69,7 @@ class Pass(ABC):
 
     @abstractmethod
     def packed(self, *, has_directions: bool, leaves: Iterable[int] | None = None) -> Callable[[], Pass]:
-        """The pass in a small form for sending; calling that gives the pass again.
+        """A function that makes this pass again, and is small when it is sent to another process.
 
         has_directions: whether the sites store their directions, for which the pass may need more;
         leaves: those whose rows it is for, if there are leaves; None means all.

@@ -117,7 +117,7 @@ class Threads:
         return ThreadPoolExecutor(self.n_threads, initializer=limit_blas_here)
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """function(item) for every item, in order."""
+        """Apply a function to every item; the results come in the order of the items."""
         quiet = partial(_quietly, function)
         if self.n_threads == 1 or (isinstance(items, Sized) and len(items) == 1):
             yield from map(quiet, items)
@@ -135,7 +135,7 @@ class Threads:
                 future.cancel()
 
     def both(self, first: Callable[[], Item], second: Callable[[], Result]) -> tuple[Item, Result]:
-        """first() and second(), at the same time if there is more than one thread.
+        """The results of two functions, called at the same time if there is more than one thread.
 
         >>> Threads(2).both(lambda: 1, lambda: 2)
         (1, 2)

@@ -83,8 +83,7 @@ if TYPE_CHECKING:
     from cavity.estimators.streaming import StreamRecord
 
 Validation: TypeAlias = tuple[InputRows, InputLabels, InputWeights]
-"""The user's own validation rows: X [n, d], labels [n] and weights [n]; or nothing but None."""
-
+"""The user's own validation rows: X [n, d], labels [n] and weights [n]; or None for each."""
 
 _EXACT_TOL = 1e-8
 """Tolerance of `log_marginal_likelihood(theta)`: finer than that of fits, because an optimiser compares
@@ -174,9 +173,9 @@ class SparseGPClassifier(ConfiguredClassifier):
         else:
             make_fingerprint = self._fingerprint_of(source, config, problem, validation)
             saver = Checkpointer(fit.checkpoint, config.checkpoint_interval, make_fingerprint)
-            asks = fit.chooses_predicting
-            result = train(problem, config, fit.progress, saver, chooses_predicting=asks)
-            if asks:
+            chooses = fit.chooses_predicting
+            result = train(problem, config, fit.progress, saver, chooses_predicting=chooses)
+            if chooses:
                 config = replace(config, n_predicting=result.n_predicting)
         self._store(problem, config, result, fit.progress, decision.race, fit.mean_function)
         fit.progress.finish(None if result.validation is None else str(result.validation))
@@ -193,7 +192,7 @@ class SparseGPClassifier(ConfiguredClassifier):
             sets, own = tuple(source.feature_sets), validation is not None
             return self._resolve(source.n_rows, seed, decided, sets, own_validation=own)
 
-        config, candidates = self._questions(
+        config, candidates = self._config_and_candidates(
             configure, source.n_rows, tuple(source.feature_sets), validates=validation is not None
         )
         checkpoint = self._checkpoint_path(config)
@@ -281,11 +280,13 @@ class SparseGPClassifier(ConfiguredClassifier):
         def configure(decided: ConfigFields) -> TrainingConfig:
             return planned._resolve(n_rows, seed, {**leaves, **decided}, own_validation=validates)
 
-        config, candidates = planned._questions(configure, n_rows, feature_sets, validates=validates)
+        config, candidates = planned._config_and_candidates(
+            configure, n_rows, feature_sets, validates=validates
+        )
         free = frozenset() if candidates is None else candidates.free
         return FitPlan(config, "feature_set" in free or config.feature_set is not None)
 
-    def _questions(
+    def _config_and_candidates(
         self,
         configure: Callable[[ConfigFields], TrainingConfig],
         n_rows: int,

@@ -77,14 +77,14 @@ def lazily(
         raise ValueError(
             f"X has {X.shape[1]} features, but {type(model).__name__} was fitted on {n_features}"
         )
-    sample = _call(model, method, np.zeros((1, n_features)), **options)
+    sample = _predict_block(model, method, np.zeros((1, n_features)), **options)
     if isinstance(X, dask.array.Array):
         blocks, lengths = X.rechunk({1: -1}).to_delayed().ravel(), X.chunks[0]
     else:
         blocks = X.to_delayed()
         lengths = (np.nan,) * len(blocks)
     shared = dask.delayed(model)
-    parts = [dask.delayed(_call)(shared, method, block, **options) for block in blocks]
+    parts = [dask.delayed(_predict_block)(shared, method, block, **options) for block in blocks]
     return _joined(parts, lengths, sample)
 
 
@@ -96,10 +96,12 @@ def _joined(parts: list[Delayed], lengths: tuple[float, ...], sample: Prediction
             for i, one in enumerate(sample)
         ]
         return _tuple_like(sample, items)
-    return _array(parts, lengths, sample)
+    return _joined_array(parts, lengths, sample)
 
 
-def _array(parts: list[Delayed], lengths: tuple[float, ...], sample: AnyArray) -> dask.array.Array:
+def _joined_array(
+    parts: list[Delayed], lengths: tuple[float, ...], sample: AnyArray
+) -> dask.array.Array:
     return dask.array.concatenate(
         [
             dask.array.from_delayed(part, (length, *sample.shape[1:]), dtype=sample.dtype)
@@ -118,14 +120,14 @@ def _tuple_like(sample: tuple[Prediction, ...], items: list[Prediction]) -> Pred
     return type(sample)(*items) if hasattr(sample, "_fields") else tuple(items)
 
 
-def _none_of(sample: Prediction) -> Prediction:
+def _empty_like(sample: Prediction) -> Prediction:
     """The prediction for no rows, from that for some."""
     if isinstance(sample, tuple):
-        return _tuple_like(sample, [_none_of(part) for part in sample])
+        return _tuple_like(sample, [_empty_like(part) for part in sample])
     return sample[:0]
 
 
-def _call(
+def _predict_block(
     model: TrainedGPClassifier, method: str, block: Array | pandas.DataFrame, **options: object
 ) -> Prediction:
     """The method's result for a block of rows, which may be empty."""
@@ -136,7 +138,7 @@ def _call(
         _check_names(model, names)
         block = values
     if len(block) == 0:
-        return _none_of(_call(model, method, np.zeros((1, model.n_features_in_)), **options))
+        return _empty_like(_predict_block(model, method, np.zeros((1, model.n_features_in_)), **options))
     bare = copy.copy(model)  # the names were compared above
     bare.__dict__.pop("feature_names_in_", None)
     return getattr(bare, method)(block, **options)
@@ -158,16 +160,16 @@ def predict_table(
     check_is_fitted(model)
     warn_of_new_columns(model.preprocessor_, DaskTable(X))
     features = np.zeros((1, model.preprocessor_.n_features_out_))
-    sample = _call(model.estimator_, method, features, **options)
+    sample = _predict_block(model.estimator_, method, features, **options)
     bare = copy.copy(model)
     bare.estimator_ = copy.copy(model.estimator_).set_params(n_jobs=1)
-    shared, call = dask.delayed(bare), dask.delayed(_call_table)
+    shared, call = dask.delayed(bare), dask.delayed(_predict_table_block)
     blocks = X[model.columns_].to_delayed()
     parts = [call(shared, method, block, sample, **options) for block in blocks]
     return _joined(parts, (np.nan,) * len(parts), sample)
 
 
-def _call_table(
+def _predict_table_block(
     model: TableClassifier,
     method: str,
     block: pandas.DataFrame,
@@ -175,7 +177,7 @@ def _call_table(
     **options: object,
 ) -> Prediction:
     """The method's result for a block of rows, which may be empty."""
-    return getattr(model, method)(block, **options) if len(block) else _none_of(sample)
+    return getattr(model, method)(block, **options) if len(block) else _empty_like(sample)
 
 
 class DaskClassifier(TrainedGPClassifier):

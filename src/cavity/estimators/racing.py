@@ -32,7 +32,7 @@ def entrants(
     n_rows: int,
     feature_sets: tuple[str, ...] = (),
 ) -> Entrants | None:
-    """The candidates of a race for what the parameters leave open; None if that is nothing.
+    """The candidates of a race for what the parameters leave open; None if they leave nothing open.
 
     config: what the parameters mean without leaves, since models without them race first.
     """

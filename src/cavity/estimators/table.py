@@ -17,7 +17,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.data import ArraySource
-from cavity.data.effect_counts import Pass, TablePass
+from cavity.data.effect_counts import Summariser, TableSummariser
 from cavity.data.effect_learning import (
     COLUMNS,
     EFFECTS,
@@ -26,7 +26,7 @@ from cavity.data.effect_learning import (
     effect_notes,
     learn_effects,
 )
-from cavity.data.encoded import encoded_rows, training_rows
+from cavity.data.encoded import encoded_rows, encoded_source
 from cavity.data.labels import check_classes
 from cavity.data.preprocess import TablePreprocessor, check_names_of_columns
 from cavity.data.sampling import held_out_numbers
@@ -76,7 +76,7 @@ _TARGET_ENCODINGS = any_of(is_flag, one_of("auto", "pairs")), '"auto", True, Fal
 
 
 def _learned(name: str, text: str) -> Any:
-    """A property that reads an attribute of the classifier inside; absent before a fit."""
+    """A property that reads a learned attribute of the classifier inside."""
     return property(attrgetter(f"_fitted.{name}"), doc=text)
 
 
@@ -195,7 +195,9 @@ class TableClassifier(TransformerMixin, GPPredictor):
     def learn_columns(self, table: Table, target: str, weight: str | None = None) -> None:
         """Learn the columns and the classes; the first half of a fit."""
         if table.n_rows == 1:
-            raise SourceError(f"{table.name} has one row (n_samples=1); rows of two classes are needed")
+            raise SourceError(
+                f"{table.name} has one row (n_samples=1); pass rows of two classes or more"
+            )
         self.preprocessor_ = self._new_preprocessor()
         scan = self.preprocessor_.learn(table, target, weight)
         assert scan is not None
@@ -245,10 +247,10 @@ class TableClassifier(TransformerMixin, GPPredictor):
         else:
             if self.target_encoding is not False:  # which takes several passes
                 table = self.preprocessor_.read_once(table)
-            over_rows = TablePass(table, self.preprocessor_.typed, self.labels_, self.weight_)
-            effects = self._learn_effects(classifier, over_rows, factors, validates=validates)
+            summarise = TableSummariser(table, self.preprocessor_.typed, self.labels_, self.weight_)
+            effects = self._learn_effects(classifier, summarise, factors, validates=validates)
             options = self._validation_options(validation, effects)
-            with training_rows(
+            with encoded_source(
                 table, *rows[:2], weight=self.weight_, effects=effects, folder=self.cache_dir
             ) as source:
                 ready()
@@ -304,7 +306,10 @@ class TableClassifier(TransformerMixin, GPPredictor):
         rows = encoded_rows(table, preprocessor.reading(table), labels, weight)
         found = joined(list(rows))
         if not len(found.X):
-            raise SourceError(f"X_val: no row of {table.name} has a target and a weight")
+            raise SourceError(
+                f"X_val: no row of {table.name} has a target and a weight; pass rows that do, or leave "
+                "X_val out"
+            )
         return {"X_val": ArraySource(*found, classes=labels.values, is_checked=True)}
 
     def partial_fit(
@@ -333,7 +338,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
     def _learn_effects(
         self,
         classifier: SparseGPClassifier,
-        over_rows: Pass,
+        summarise: Summariser,
         factors: Array | None,
         *,
         validates: bool,
@@ -359,7 +364,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
                 n_rows, n_features, plan.config.validation_fraction, plan.config.seed
             )
         return learn_effects(
-            over_rows,
+            summarise,
             preprocessor.encoders_,
             n_rows,
             np.ones(len(labels.values)) if factors is None else factors,

@@ -223,7 +223,10 @@ def _with_column(
             f"{table.name} has the columns {listed(table.columns)}"
         )
     if array.shape != (table.n_rows,):
-        raise SourceError(f"{what} has shape {array.shape}, but {table.name} has {table.n_rows} rows")
+        raise SourceError(
+            f"{what} has shape {array.shape}, but {table.name} has {table.n_rows} rows; pass one value "
+            "a row"
+        )
     if name in table.columns:
         raise SourceError(f"{table.name} has a column named {name!r}; rename it")
     column = as_arrow({name: array.tolist()}).column(0)

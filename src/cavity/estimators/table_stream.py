@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cavity.data import ArraySource
-from cavity.data.effect_counts import TablePass
+from cavity.data.effect_counts import TableSummariser
 from cavity.data.effect_learning import LearnedEffects, effect_notes, learn_effects, refined
 from cavity.data.encoded import encoded_rows
 from cavity.data.labelled import LabelledRows, labelled_rows
@@ -104,7 +104,7 @@ def _encoded(
     columns.effects_ = []
     effects = None
     if first:
-        effects = _first_effects(model, TablePass(table, columns.typed, labels, weight), table)
+        effects = _first_effects(model, TableSummariser(table, columns.typed, labels, weight), table)
     elif before.effects_ and before.effects_[0].counts is not None:
         read = columns.columns_, columns.typed, labels, weight, n_before
         rows = list(labelled_rows(table, *read))
@@ -120,14 +120,14 @@ def _encoded(
 
 
 def _first_effects(
-    model: TableClassifier, over_rows: TablePass, table: FrameTable
+    model: TableClassifier, summarise: TableSummariser, table: FrameTable
 ) -> LearnedEffects | None:
     """The value effects that a stream has, by its first chunk."""
     mode, n_rows = model.target_encoding, table.table.num_rows
     if mode is False or (mode == "auto" and n_rows < FEWEST_ROWS_TO_HOLD_OUT):
         return None
     return learn_effects(
-        over_rows,
+        summarise,
         model.preprocessor_.encoders_,
         n_rows,
         _class_factors(model),
@@ -209,7 +209,7 @@ def _learn_rows(
 
 
 def _with_rows(labels: Classes, rows: RawRows) -> Classes:
-    """The classes with the rows counted that a chunk has."""
+    """The classes, with the rows of a chunk added to their counts."""
     n = len(labels.values)
     return replace(
         labels,

@@ -169,7 +169,10 @@ def validated_offset(offset: InputOffset, n_rows: int, n_classes: int) -> Array:
     try:
         values = np.asarray(offset, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"offset={offset!r:.60} is not an array of numbers") from error
+        raise ValueError(
+            f"offset={offset!r:.60} is not an array of numbers; pass one number a row, or one for each "
+            "row and class"
+        ) from error
     if values.shape != shape:
         raise ValueError(
             f"offset has shape {values.shape}, and must have {shape} for {n_rows} rows and {n_classes} "

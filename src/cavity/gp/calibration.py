@@ -3,8 +3,8 @@
 The latent value of a row is predicted with mean e and variance v + s: v is the posterior variance of
 what the inducing points say of the row, and s is the residual variance, which they leave unexplained.
 The scale b says which part of the residual really is uncertainty of a prediction. The inverse
-temperature c is a factor on the latent function: it mends functions that are too flat or too steep. So
-the calibrated prediction has the mean c·e and the variance c²(v + b·s). The mean e is that of the whole
+temperature c is a factor on the latent function, for functions that are too flat or too steep. So the
+calibrated prediction has the mean c·e and the variance c²(v + b·s). The mean e is that of the whole
 latent value, offset or mean function included. For the probit
 
     p(y | x) = Φ(y·c·e/√(1 + c²(v + b·s))).
@@ -169,7 +169,9 @@ def cross_fitted_losses(
 ) -> Array:
     """The losses [n] of which `cross_fitted_log_loss` is the mean, one for each row."""
     if not float(weight.sum()) > 0.0:
-        raise ValueError("there are no held-out rows of positive weight to score")
+        raise ValueError(
+            "there are no held-out rows of positive weight to score; set validation_fraction"
+        )
     loss = np.empty(len(labels))
     halves = slice(0, None, 2), slice(1, None, 2)
     for fitted, scored in (halves, halves[::-1]):

@@ -260,7 +260,7 @@ def cholesky(A: Array) -> Array:
 
 
 def cholesky_in_place(A: Array) -> Array:
-    """The same for A in float64 and C order, overwritten; only the lower triangle is defined."""
+    """Lower Cholesky factor in place of A [m, m] (float64, C order); the upper triangle is undefined."""
     L = cholesky_factor(A)
     # A value in A that is not finite makes the diagonal of L so.
     if L is None or not np.isfinite(L.diagonal()).all():

@@ -260,7 +260,7 @@ def _average_precision(others: Array, positive: Array) -> float:
 def _lift(others: Array, positive: Array, share: float = 0.1) -> float:
     """How many times more frequent the class is among the tenth of the rows that ranks highest.
 
-    Of rows that tie at the end of the tenth, a part is counted.
+    If rows tie at the end of the tenth, a part of them is counted.
     """
     found, seen = np.cumsum(positive[::-1]), np.cumsum((positive + others)[::-1])
     inside = np.interp(share * seen[-1], np.append(0.0, seen), np.append(0.0, found))

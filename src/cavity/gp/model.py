@@ -150,7 +150,7 @@ class Model:
     def latent_parts(
         self, X: ArrayOrSparse, map_function: MapFunction = map, *, offset: Array | None = None
     ) -> LatentParts:
-        """The parts of these moments, before calibration; the mean includes offset or mean function."""
+        """Parts of the latent moments before calibration; the mean includes offset or mean function."""
 
         def parts(inputs: Array, leaf: int | None) -> LatentParts:
             at, _, noise = self._marginals(inputs, leaf)
@@ -286,7 +286,7 @@ class Model:
         map_function: MapFunction,
         size: int,
     ) -> list[Array]:
-        """The same for a model with leaves."""
+        """`_over_tiles` for a model with leaves."""
         self.whole_posterior  # noqa: B018  (computed once, before threads ask for it)
         tiles = [
             (leaf, rows[part])

@@ -33,7 +33,7 @@ class MapFunction(Protocol):
     """`map`, or a parallel equivalent that keeps the order."""
 
     def __call__(self, function: Callable[[Item], Result], items: Iterable[Item], /) -> Iterable[Result]:
-        """function(item) for every item."""
+        """Apply a function to every item; the results come in the order of the items."""
         ...
 
 
@@ -70,7 +70,7 @@ class NaturalParameters:
         return self.seen_through(np.linalg.inv(np.eye(len(D)) + self.precision @ D), T)
 
     def seen_through(self, noisy: Array, T: Array) -> NaturalParameters:
-        """The part of these factors in others that are carried: `noisy` is their (I + ΛD)⁻¹."""
+        """The factors on v in `carried`, given noisy = (I + ΛD)⁻¹ of all factors that are carried."""
         precision = T.T @ (noisy @ self.precision) @ T
         symmetrised = 0.5 * (precision + precision.transpose(0, 2, 1))
         return NaturalParameters(symmetrised, np.einsum("cij,cj->ci", noisy, self.shift) @ T)
@@ -100,7 +100,10 @@ class NaturalParameters:
 
 @dataclass(frozen=True)
 class Posterior:
-    """q(u_c) = N(mean_c, covariance_c) for C latent functions, prior N(0, I)."""
+    """Posterior of the whitened inducing values of C latent functions.
+
+    q(u_c) = N(mean_c, covariance_c), and the prior is N(0, I).
+    """
 
     mean: Array
     """[C, m]"""
@@ -121,7 +124,7 @@ class Posterior:
     def from_naturals(
         cls, naturals: NaturalParameters, map_function: MapFunction = map, dtype: Dtype = FLOAT64
     ) -> Posterior:
-        """q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu).
+        """The posterior of summed sites: q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu).
 
         `map_function` goes over the latent functions if m is large enough for that to pay. The precision
         is factored, and the mean solved for, in float64; the covariance is in `dtype`.
@@ -143,13 +146,13 @@ class Posterior:
 
     @classmethod
     def from_factors(cls, mean: Array, factors: Array, dtype: Dtype) -> Posterior:
-        """The same for a variational pass over tiles in `dtype`; needs no product and no inverse."""
+        """N(mean_c, R_c R_cᵀ) for a variational pass over tiles in `dtype`: no product, no inverse."""
         nothing = NaturalParameters.zeros(len(mean), 0)
         log_root = _sum_of_logs(factors)
         return cls(mean, nothing.precision, log_root, nothing, factors.astype(dtype, copy=False))
 
     def view(self, leaf: int) -> Posterior:
-        """The marginal of the values that rows of a leaf meet, if there are leaves."""
+        """The marginal of the inducing values that rows of a leaf depend on, if there are leaves."""
         raise NotImplementedError("this posterior has no local inducing points")
 
     def mean_in(self, dtype: Dtype) -> Array:
@@ -169,7 +172,7 @@ class Posterior:
         return [times_transposed_lower(root, R, overwrite=True) for root, R in pairs], variance
 
     def variance(self, A: Array) -> Array:
-        """The same variances [C, t] alone, at half the flops."""
+        """Variances [C, t] of Aᵀu_c alone, at half the flops of `project`."""
         roots = self._roots32 if A.dtype == np.float32 else self._roots
         products = (times_lower(A, R) for R in roots)
         return stacked([row_dots(root, root) for root in products])

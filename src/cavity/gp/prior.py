@@ -84,7 +84,7 @@ class PackedPrior(NamedTuple):
 
 
 class Prior:
-    """N(f̄ | 0, K) at inducing points Z, with K = K_mm + jitter = L Lᵀ and u = L⁻¹f̄.
+    """Prior of the inducing values f̄ at points Z: N(0, K), with K = K_mm + jitter = LLᵀ and u = L⁻¹f̄.
 
     Kernel and Z are read once: do not change a `Prior`.
     """

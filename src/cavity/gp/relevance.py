@@ -212,7 +212,7 @@ def _drawn_slopes(model: Model, points: Array, rng: np.random.Generator) -> Iter
 
 
 def _drawn_by_leaf(model: Model, rng: np.random.Generator) -> Iterator[Array]:
-    """The same at points of leaves: the slopes of g and those of r in the leaf of each point.
+    """Slopes at points of leaves, of functions drawn from q: those of g, and of r in each leaf.
 
     Given the global values, those of leaves are drawn independently of each other.
     """

@@ -81,7 +81,7 @@ class Sites(NamedTuple):
         return self.precision.shape, None if self.directions is None else self.directions.shape
 
     def astype(self, dtype: Dtype) -> Sites:
-        """The same in another precision; directions stay as they are."""
+        """The sites in another precision; directions stay as they are."""
         return Sites(self.precision.astype(dtype), self.shift.astype(dtype), self.directions)
 
     def take(self, index: slice | IntArray) -> Sites:
@@ -106,7 +106,7 @@ class RefinedRows(NamedTuple):
     """[t]: log probability of each label with its row left out."""
 
     def no_wider_than(self, dtype: Dtype) -> RefinedRows:
-        """The same in `dtype`, if that takes less memory."""
+        """These sites and scores in `dtype`, if that takes less memory."""
         if self.log_predictive.dtype.itemsize <= np.dtype(dtype).itemsize:
             return self
         sites = None if self.sites is None else self.sites.astype(dtype)

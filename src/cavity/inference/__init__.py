@@ -1,4 +1,4 @@
-"""Training: pure steps on small frozen states, for the classifiers and for loops of one's own.
+"""Training: pure steps on small frozen states, for the classifiers and for your own training loop.
 
 >>> from sklearn.datasets import make_moons
 >>> X, y = make_moons(200, noise=0.2, random_state=0)

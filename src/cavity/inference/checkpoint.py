@@ -132,7 +132,7 @@ class Checkpointer:
 
         exact: whether rows, state and records are those after the same step. If not, because the run was
         stopped while a step was being recorded, an earlier checkpoint stays; without one, the state is
-        saved all the same, and training makes up for the difference. If the file cannot be written, that
+        saved nevertheless, and training makes up for the difference. If the file cannot be written, that
         is a warning, since the run has a result.
         """
         if self.path is None or (self._writer is not None and not exact):
@@ -150,8 +150,8 @@ class Checkpointer:
             **_state_arrays("state", state, trainer.update),
             **_start_arrays(trainer),
             **trainer.engine.saved_rows(path),
-            "history": _table(progress.history, Iteration),
-            "history.pending": _table(progress.pending, StepInfo),
+            "history": _as_rows(progress.history, Iteration),
+            "history.pending": _as_rows(progress.pending, StepInfo),
             "scores": np.array(monitor.scores, _FLOAT),
             "scores.window": np.array(monitor.seen, _FLOAT),
         }
@@ -215,7 +215,7 @@ class Checkpointer:
         seconds = about.get("seconds")
         if not isinstance(seconds, float) or not 0.0 <= seconds < math.inf:
             raise ValueError(f"seconds is {seconds!r}, which is not a time")
-        expected = _expected(archive.names, trainer, start, position.step, path)
+        expected = _expected_fields(archive.names, trainer, start, position.step, path)
         if unknown := sorted(archive.names - expected.keys() - {"about"}):
             raise ValueError(f"this fit has no {unknown[0]}")
         arrays = {name: archive.array(name, field) for name, field in expected.items()}
@@ -271,7 +271,10 @@ class Checkpointer:
         """Raise if the table was scaled otherwise, by more than the rounding of its sums."""
         for name, now in _scaling_arrays(scaling).items():
             then = arrays[name]
-            if then.shape != now.shape or (np.abs(then - now) > _ROUNDING * _size(name, scaling)).any():
+            if (
+                then.shape != now.shape
+                or (np.abs(then - now) > _ROUNDING * _magnitude(name, scaling)).any()
+            ):
                 raise of_another_fit(path, "its columns are scaled otherwise, so its rows differ")
 
 
@@ -279,7 +282,7 @@ _ROUNDING = 1e-9
 """Relative difference of the scalings of the same table that rounding may explain."""
 
 
-def _size(name: str, scaling: Scaling) -> AnyArray | float:
+def _magnitude(name: str, scaling: Scaling) -> AnyArray | float:
     """The size of numbers of a scaling, by which their rounding is measured."""
     if name == "scaling.centre":
         return np.asarray(scaling.scale + np.abs(scaling.centre))
@@ -295,7 +298,7 @@ def of_another_fit(path: Path, difference: str) -> CheckpointError:
     )
 
 
-def _table(entries: Sequence[Iteration | StepInfo], kind: type[Iteration | StepInfo]) -> AnyArray:
+def _as_rows(entries: Sequence[Iteration | StepInfo], kind: type[Iteration | StepInfo]) -> AnyArray:
     """Records as the rows of an array."""
     return np.array([astuple(entry) for entry in entries], _FLOAT).reshape(-1, len(fields(kind)))
 
@@ -331,7 +334,7 @@ def _with_start(trainer: Trainer, arrays: Mapping[str, AnyArray]) -> Trainer:
     return replace(trainer, problem=replace(problem, space=space, hyperprior=hyperprior))
 
 
-def _expected(
+def _expected_fields(
     names: set[str], trainer: Trainer, start: TrainingState, step: int, path: Path
 ) -> dict[str, Field]:
     """The arrays that a checkpoint of this fit has after some steps; `names` are those that it has."""

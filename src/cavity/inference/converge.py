@@ -60,7 +60,7 @@ class HeldOutMoments(NamedTuple):
     labels: IntArray
     """[n]: class codes."""
     counts: Array
-    """[n]: what each row counts as a judge."""
+    """[n]: weight of each row in the score and the calibration."""
 
     @classmethod
     def of(

@@ -144,6 +144,7 @@ def parameter_gradient(sums: Sums, prior: Prior, posterior: Posterior) -> Parame
 
 
 def _twice(whitened: Array) -> Array:
+    """Twice the symmetric part of a whitened gradient [m, m]."""
     twice: Array = whitened + whitened.T
     return twice
 

@@ -52,7 +52,7 @@ class StreamSettings:
     n_inducing: int | None = None
     """Number of inducing points that follow the rows; None means that they stay where they are."""
     n_local: int = 0
-    """The same for the points of each leaf, if there are leaves."""
+    """Number of inducing points of each leaf that follow its rows, if there are leaves."""
     memory: float = np.inf
     """About how many of the latest rows q represents."""
 
@@ -103,7 +103,7 @@ def absorb(
 def _learned(
     trainer: Trainer, state: TrainingState, batch: Batch, n_steps: int, progress: Progress
 ) -> TrainingState:
-    """The state after steps on a minibatch, whose scores stay those of the first pass."""
+    """The state after steps on a minibatch; its rows keep the scores of the first pass."""
     engine, block = trainer.engine, batch.rows
     assert block is not None
     repeated = replace(trainer, options=replace(trainer.options, damping=_REPEATED_DAMPING))
@@ -152,7 +152,7 @@ def following_in_leaves(
     leaf: IntArray,
     settings: StreamSettings,
 ) -> tuple[LocalPrior, LocalNaturalParameters]:
-    """The same for a model with leaves: global points follow all rows, those of a leaf its own.
+    """`following` for a model with leaves: global points follow all rows, those of a leaf its own.
 
     leaf: [t], the leaf of each row.
     """

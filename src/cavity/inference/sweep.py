@@ -150,7 +150,7 @@ class Sweep(_PriorPass):
     def packed(
         self, *, has_directions: bool, leaves: Iterable[int] | None = None
     ) -> Callable[[], Sweep]:
-        """The pass in a small form for sending; calling that gives the pass again."""
+        """A function that makes this pass again; see `Pass.packed`."""
         assert isinstance(self.prior, Prior)
         # The exact gradient has terms that are computed in float64, whatever the tiles have.
         dtype = FLOAT64 if self.options.exact else self.prior.dtype
@@ -257,10 +257,10 @@ class SiteSum(_PriorPass):
     def packed(
         self, *, has_directions: bool, leaves: Iterable[int] | None = None
     ) -> Callable[[], SiteSum]:
-        """The pass in a small form for sending; calling that gives the pass again."""
+        """A function that makes this pass again; see `Pass.packed`."""
         assert isinstance(self.prior, Prior)
         if isinstance(self.prior, LocalPrior):
-            return partial(_unpacked_local_site_sum, _packed_views(self.prior, leaves))
+            return partial(_unpacked_site_sum, _packed_views(self.prior, leaves))
         return partial(_unpacked_site_sum, self.prior.packed(has_directions=False))
 
     def __call__(self, rows: Rows, sites: Sites) -> tuple[None, Sums]:
@@ -356,11 +356,7 @@ def _unpacked_local_sweep(
     return Sweep(prior.unpacked(), PosteriorViews.of(views), rule, options)
 
 
-def _unpacked_local_site_sum(prior: _PackedViews) -> SiteSum:
-    return SiteSum(prior.unpacked())
-
-
-def _unpacked_site_sum(prior: PackedPrior) -> SiteSum:
+def _unpacked_site_sum(prior: PackedPrior | _PackedViews) -> SiteSum:
     return SiteSum(prior.unpacked())
 
 

@@ -80,11 +80,11 @@ def make_rule(config: TrainingConfig, *, sites: bool = False) -> Rule:
 
 
 def make_trainer(problem: Problem, config: TrainingConfig) -> Trainer:
-    """The trainer that a configuration means: its `init` and `step` are one training step."""
+    """The trainer of a configuration: `init` makes the first state, and `step` the next ones."""
     minibatches = config.batch_size is not None
     options = sweep_options(config)
     leverage = EXACT_LEVERAGE if config.rebuild_posterior else LAGGING_LEVERAGE
-    # Without an optimiser nothing is learned, or by L-BFGS: this one then has nothing to move.
+    # Without an optimiser, nothing is learned or L-BFGS learns it: this one then has nothing to move.
     optimizer = config.optimizer or Adadelta()
     return Trainer(
         problem.for_minibatches() if minibatches else problem,
@@ -220,7 +220,7 @@ def _train_by_steps(
     problem = replace(problem, space=started.space, hyperprior=started.hyperprior)
     with progress.until_interrupted() as block:
         prior, posterior = _final_prior_and_posterior(problem, trainer, trained.state, config)
-    if block.interrupted:  # they are needed all the same
+    if block.interrupted:  # Ctrl-C has ended it, but they are needed
         prior, posterior = _final_prior_and_posterior(problem, trainer, trained.state, config)
     point = _exact_sweeps(problem, config, prior, posterior, trained.seconds_per_epoch, progress)
     result = FitResult(point, trained.n_steps, trained.converged)
@@ -329,7 +329,7 @@ def _with_chosen_points(
             progress,
             passes,
         )
-    return result if found is None else _replaced(result, found)
+    return result if found is None else _with_points_of(result, found)
 
 
 def _with_more_points(
@@ -350,10 +350,11 @@ def _with_more_points(
             config.seed,
             progress,
         )
-    return result if found is None or found.point.interrupted else _replaced(result, found)
+    return result if found is None or found.point.interrupted else _with_points_of(result, found)
 
 
-def _replaced(result: FitResult, found: MorePoints) -> FitResult:
+def _with_points_of(result: FitResult, found: MorePoints) -> FitResult:
+    """The result with a posterior that has more points."""
     return result._replace(point=found.point, engine=found.engine, n_predicting=found.n_points)
 
 

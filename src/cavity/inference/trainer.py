@@ -72,7 +72,7 @@ class Problem:
         calibration: Calibration,
         mean_function: MeanFunction | None = None,
     ) -> Model:
-        """What predictions need of a posterior that this problem has led to.
+        """The model of a posterior of this problem: all that predictions need.
 
         mean_function: what the offsets of the rows come from, if not from the user.
         """

@@ -260,7 +260,7 @@ class NaturalUpdate:
         whitened_gradient = self.gamma is None or damping != 1.0
         if (damping, whitened_gradient) == (options.damping, options.whitened_gradient):
             return options
-        return _with(options, damping, whitened_gradient)
+        return _pass_options(options, damping, whitened_gradient)
 
     def posterior(self, q: PosteriorForm, prior: Prior | None = None) -> Posterior:
         """Moments of q."""
@@ -351,7 +351,7 @@ class GradientUpdate:
 
     def options(self, options: SweepOptions, damping: float) -> SweepOptions:
         """The options without damping, since the sums of undamped sites are the gradient by q."""
-        return _with(options, damping=1.0, whitened_gradient=False)
+        return _pass_options(options, damping=1.0, whitened_gradient=False)
 
     def posterior(self, q: Array, prior: Prior | None = None) -> Posterior:
         """Moments of q."""
@@ -366,7 +366,7 @@ class GradientUpdate:
         return prior
 
     def with_sites(self, q: Array, naturals: NaturalParameters) -> Array:
-        """This q is not made of sites."""
+        """Raise an error: this q is not made of sites."""
         raise NotImplementedError("a posterior that the optimiser moves is not made of sites")
 
     def gradients(self, q: Array, sums: Sums, prior: Prior, posterior: Posterior) -> Gradients:
@@ -392,5 +392,6 @@ class GradientUpdate:
 
 
 @lru_cache(maxsize=8)  # called in every step
-def _with(options: SweepOptions, damping: float, whitened_gradient: bool) -> SweepOptions:
+def _pass_options(options: SweepOptions, damping: float, whitened_gradient: bool) -> SweepOptions:
+    """The options of a pass with this damping and form of the gradient."""
     return replace(options, damping=damping, whitened_gradient=whitened_gradient)

@@ -275,7 +275,7 @@ def columns_of(
 ) -> Columns:
     """Columns of up to `max_rows` evenly spaced rows X, with their labels y."""
     check_is_fitted(estimator)
-    if is_table(estimator):
+    if is_table_classifier(estimator):
         return TableColumns(estimator, X, y, max_rows=max_rows)
     fitted = cast(FittedClassifier, estimator)
     return ArrayColumns(fitted, X, y, feature_names=feature_names, max_rows=max_rows)
@@ -290,7 +290,7 @@ def positive_label(estimator: Plottable, pos_label: object = None) -> object:
     classes = np.asarray(estimator.classes_)
     if pos_label is not None or len(classes) != 2:
         return pos_label
-    counts = estimator.labels_.counts if is_table(estimator) else np.ones(2)
+    counts = estimator.labels_.counts if is_table_classifier(estimator) else np.ones(2)
     return classes.tolist()[positive_class(classes, counts)]
 
 
@@ -306,7 +306,7 @@ def class_code(classes: AnyArray, pos_label: object) -> int:
     return found[0]
 
 
-def is_table(estimator: Plottable) -> TypeGuard[FittedTable]:
+def is_table_classifier(estimator: Plottable) -> TypeGuard[FittedTable]:
     """Whether an estimator is a fitted table classifier."""
     return isinstance(vars(estimator).get("preprocessor_"), TablePreprocessor)
 

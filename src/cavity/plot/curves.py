@@ -12,7 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.gp.metrics import Bins, calibration_error, reliability_bins
 from cavity.inference.history import Iteration
 from cavity.plot.canvas import Display, colour
-from cavity.plot.columns import Plottable, class_code, frame_of, is_table, label_values, positive_label
+from cavity.plot.columns import (
+    Plottable,
+    class_code,
+    frame_of,
+    is_table_classifier,
+    label_values,
+    positive_label,
+)
 from cavity.text import named_apart
 from cavity.typing import AnyArray, Array, InputLabels, InputRows
 
@@ -60,11 +67,11 @@ class CalibrationDisplay(Display):
         """Predict rows X [n, d] and compare with y [n], as `from_predictions` does.
 
         For a table classifier, X is a data frame, and y may be the name of a column of it; rows without
-        a label are left out. Of two classes, the diagram is about the positive one.
+        a label are left out. With two classes, the diagram is about the positive one.
         """
         named = isinstance(y, str)
         X = frame_of(X) if named else X
-        labels = label_values(X, y, estimator.labels_ if is_table(estimator) else None)
+        labels = label_values(X, y, estimator.labels_ if is_table_classifier(estimator) else None)
         if named and labels is not None:
             known = [label is not None for label in labels.tolist()]
             X, labels = X.filter(known), np.array(labels[known].tolist())

@@ -26,7 +26,7 @@ class Score(NamedTuple):
 
 
 def scores(evaluation: Evaluation, positive: int | None) -> list[Score]:
-    """Score the predictions; the table of scores line by line. Of two classes, `positive` is ranked."""
+    """The lines of the table of scores; with two classes, rows are ranked by the `positive` one."""
     codes, log_proba = evaluation.codes, evaluation.log_proba
     found = score(log_proba, codes, np.bincount(codes, minlength=log_proba.shape[1]))
     if positive == 0 and log_proba.shape[1] == 2:

@@ -116,9 +116,9 @@ feature (1 to 2), plus independent noise of variance 0.1'
     if isinstance(kernel, kernels.Sum):
         return f"{kernel_in_words(kernel.k1)}, plus {kernel_in_words(kernel.k2)}"
     if isinstance(kernel, kernels.Product):
-        return " times ".join(_factor(part) for part in (kernel.k1, kernel.k2))
+        return " times ".join(_factor_in_words(part) for part in (kernel.k1, kernel.k2))
     if isinstance(kernel, kernels.Exponentiation):
-        return f"{_factor(kernel.kernel)} to the power of {kernel.exponent:g}"
+        return f"{_factor_in_words(kernel.kernel)} to the power of {kernel.exponent:g}"
     if isinstance(kernel, kernels.ConstantKernel):
         return f"an amplitude (latent standard deviation {number(np.sqrt(kernel.constant_value))})"
     if isinstance(kernel, kernels.WhiteKernel):
@@ -137,7 +137,7 @@ feature (1 to 2), plus independent noise of variance 0.1'
     return f"a kernel of type {type(kernel).__name__}"
 
 
-def _factor(kernel: kernels.Kernel) -> str:
+def _factor_in_words(kernel: kernels.Kernel) -> str:
     words = kernel_in_words(kernel)
     return f"({words})" if isinstance(kernel, kernels.Sum) else words
 
@@ -189,9 +189,9 @@ def chosen_parameters(estimator: BaseEstimator) -> dict[str, str]:
         for name, parameter in signature(type(estimator).__init__).parameters.items()
     }
     return {
-        name: _short(value)
+        name: _value_in_words(value)
         for name, value in estimator.get_params(deep=False).items()
-        if not _same(value, defaults.get(name))
+        if not _is_default(value, defaults.get(name))
     }
 
 
@@ -293,7 +293,9 @@ def unseen_surprises(target: ReportTarget, n: int) -> Surprises:
     """Numbers of the n least probable training rows, of an estimator that no longer holds its rows."""
     loo = np.asarray(target.classifier.loo_log_proba_, dtype=np.float64)
     worst = lowest(loo, n)
-    rows = [Surprise(str(i), [], "", _chance(float(np.exp(loo[i]))), "", []) for i in worst]
+    rows = [
+        Surprise(str(i), [], "", _probability_in_words(float(np.exp(loo[i]))), "", []) for i in worst
+    ]
     return Surprises(True, [], [], len(target.names), rows, counted_from_0(True))
 
 
@@ -334,7 +336,7 @@ def surprises(
             names[i],
             ids[i],
             target.classes[rows.codes[i]],
-            _chance(float(np.exp(log_proba[i]))),
+            _probability_in_words(float(np.exp(log_proba[i]))),
             target.classes[code],
             cells.rows[i],
         )
@@ -370,16 +372,16 @@ def lowest(log_proba: Array, n: int) -> IntArray:
     return known[np.argsort(log_proba[known], kind="stable")[:n]]
 
 
-def _chance(probability: float) -> str:
+def _probability_in_words(probability: float) -> str:
     return f"{probability:.1%}" if probability >= 0.001 else f"{probability:.1e}"
 
 
-def _short(value: object) -> str:
+def _value_in_words(value: object) -> str:
     words, shape = repr(value), np.asarray(value).shape
     if shape:
         words = f"array of shape {shape}"
     return words if len(words) <= 200 else f"{words[:199]}…"
 
 
-def _same(value: object, default: object) -> bool:
+def _is_default(value: object, default: object) -> bool:
     return value is default or (np.isscalar(value) and bool(value == default))

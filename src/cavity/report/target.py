@@ -28,7 +28,7 @@ from cavity.plot.columns import (
     TableColumns,
     class_code,
     frame_of,
-    is_table,
+    is_table_classifier,
 )
 from cavity.text import printable, suggestion
 from cavity.typing import Array, FeatureNames, InputLabels, InputRows, IntArray
@@ -118,7 +118,7 @@ def report_target(estimator: BaseEstimator, feature_names: FeatureNames = None) 
     if feature_names is None and hasattr(before, "get_feature_names_out"):
         feature_names = before.get_feature_names_out()
     names = [printable(name) for name in names_of_features(classifier, feature_names)]
-    table = cast("TableClassifier", estimator) if is_table(estimator) else None
+    table = cast("TableClassifier", estimator) if is_table_classifier(estimator) else None
     return ReportTarget(classifier, names, lambda X: dense(before.transform(X)), True, facts, table)
 
 
@@ -147,7 +147,9 @@ def given_rows(
     table = target.table
     if isinstance(X, (str, os.PathLike)):
         if table is None:
-            raise TypeError(f"X={str(X)!r} is a path; only for a table classifier are files read")
+            raise TypeError(
+                f"X={str(X)!r} is a path; pass rows, since only table classifiers read files"
+            )
         X = LabelledTableRows(table, open_table(os.fspath(X)), ids=ids)
         y = X.labels
     elif table is not None and not isinstance(X, LabelledTableRows):

@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 import cavity
 from cavity import SEPClassifier, SourceError, TableClassifier
-from cavity.data.effect_counts import TablePass
+from cavity.data.effect_counts import TableSummariser
 from cavity.data.effect_learning import learn_effects
 from cavity.data.encoded import encoded_rows
 from cavity.data.preprocess import TablePreprocessor
@@ -137,13 +137,13 @@ def test_the_rows_of_a_cluster_see_the_effects_of_one_machine(client, tmp_path):
     classes = preprocessor.learn(table, "y", "w").finish()
     held_out = np.arange(0, 800, 17)
 
-    def learned(over_rows):
+    def learned(summarise):
         n_rows = int(classes.counts.sum())
         return learn_effects(
-            over_rows, preprocessor.encoders_, n_rows, np.ones(2), ["no", "yes"], held_out, "pairs"
+            summarise, preprocessor.encoders_, n_rows, np.ones(2), ["no", "yes"], held_out, "pairs"
         )
 
-    effects = learned(TablePass(table, preprocessor.typed, classes, "w"))
+    effects = learned(TableSummariser(table, preprocessor.typed, classes, "w"))
     expected = joined(list(encoded_rows(table, preprocessor, classes, "w", effects)))
     data.to_parquet(tmp_path / "t.parquet", row_group_size=300)
     (tmp_path / "texts").mkdir()

@@ -322,12 +322,14 @@ def _check_cells(model: TableClassifier, rows: pa.Table) -> None:
         words = sorted(encoder.form.unreadable(cells, encoder.column))
         if words:
             raise RequestError(
-                422, f"{encoder.column!r} should be {encoder.kind}, but has the value {words[0]!r:.60}"
+                422,
+                f"{encoder.column!r} should be {encoder.kind}, but has the value {words[0]!r:.60}; send "
+                "such a value, or null",
             )
 
 
 def _of_latents(values: Array, words: list[str]) -> float | dict[str, float]:
-    """One number for two classes; for more, one for each."""
+    """A latent value of a row as JSON: a number for two classes; for more, a number for each by name."""
     if len(values) == 1:
         return float(values[0])
     return dict(zip(words, values.tolist(), strict=True))

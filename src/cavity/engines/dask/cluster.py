@@ -36,7 +36,7 @@ FAULTS = (CancelledError, KilledWorker, CommClosedError)
 
 
 class DyingWorkersError(ClusterError, MemoryError):
-    """Workers die while they run a task, most often for want of memory: so a trial of a race loses."""
+    """Workers have died of a task, most often for lack of memory; a trial of a race then loses."""
 
 
 class Cluster:
@@ -60,7 +60,7 @@ class Cluster:
                 if deaths == _MOST_DEATHS:
                     raise DyingWorkersError(
                         f"workers die while they run the tasks of this fit ({error}); give them more "
-                        f"memory, or use more and smaller workers{self._way_on()}"
+                        f"memory, or use more and smaller workers{self._resume_hint()}"
                     ) from error
                 self.wait_for_workers()
                 repair()
@@ -97,7 +97,7 @@ class Cluster:
             since = self._waiting_since(since)
 
     def results(self, futures: list[Future]) -> list[Any]:
-        """The results; raises a `ClusterError` if there is no worker for too long meanwhile."""
+        """Wait for the results; raise a `ClusterError` if there is no worker for too long."""
         outcome: OutcomeFuture[list[Any]] = OutcomeFuture()
 
         async def gather() -> None:
@@ -120,11 +120,13 @@ class Cluster:
         if now - since > self.timeout:
             raise ClusterError(
                 f"the cluster {self.client!r} has had no worker for {self.timeout:g} s (Dask "
-                f"configuration key cavity.worker-timeout); start workers and fit again{self._way_on()}"
+                "configuration key cavity.worker-timeout); start workers and fit again"
+                f"{self._resume_hint()}"
             )
         return since
 
-    def _way_on(self) -> str:
+    def _resume_hint(self) -> str:
+        """End of an error message: how the fit can be resumed."""
         if self.checkpoint is None:
             return "; with checkpoint=... a fit can be resumed"
         return f"; the same fit resumes from its checkpoint {os.fspath(self.checkpoint)!r}"

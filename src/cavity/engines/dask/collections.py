@@ -31,6 +31,12 @@ DaskColumn: TypeAlias = "dask.array.Array | dask.dataframe.Series"
 PartitionRows: TypeAlias = Any
 """Rows of one partition as the worker has them: a pandas DataFrame, an array or a sparse matrix."""
 
+_ALIKE = (
+    "partition both in the same way, for instance by taking both from one frame, or with rechunk or "
+    "repartition"
+)
+"""The way out of X, y and weights that are not partitioned alike."""
+
 
 class Partition(NamedTuple):
     """Some rows of a table, checked, as arrays."""
@@ -173,10 +179,7 @@ def _partitions(
 ) -> list[Delayed]:
     for name, column in (("y", y), ("sample_weight", weight)):
         if column is not None and len(X) != len(column):
-            raise ValueError(
-                f"X has {len(X)} partitions and {name} has {len(column)}; partition both in the same "
-                "way, for instance by taking both from one frame, or with rechunk or repartition"
-            )
+            raise ValueError(f"X has {len(X)} partitions and {name} has {len(column)}; {_ALIKE}")
     prepare = dask.delayed(_checked_partition)
     weights = [None] * len(X) if weight is None else weight
     blocks = zip(X, y, weights, strict=True)
@@ -199,7 +202,7 @@ def _checked_partition(
     X = booleans_as_integers(np.ascontiguousarray(X))
     labels = np.asarray(y)
     if len(X) != len(labels):
-        raise ValueError(f"partition {number} of X has {len(X)} rows, of y {len(labels)}")
+        raise ValueError(f"partition {number} of X has {len(X)} rows, of y {len(labels)}; {_ALIKE}")
     if X.dtype.kind == "f" and not np.isfinite(X).all():
         row, column = np.argwhere(~np.isfinite(X))[0]
         which = column if names is None else repr(names[column])
@@ -217,7 +220,9 @@ def _checked_weight(
         return None
     values: NDArray[np.float64] = np.asarray(weight, dtype=np.float64)
     if len(values) != n_rows:
-        raise ValueError(f"partition {number} of X has {n_rows} rows, of sample_weight {len(values)}")
+        raise ValueError(
+            f"partition {number} of X has {n_rows} rows, of sample_weight {len(values)}; {_ALIKE}"
+        )
     check_weights(values, place=f"partition {number}")
     return values
 

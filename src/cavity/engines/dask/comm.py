@@ -3,7 +3,7 @@
 Sums are added up along a binary tree over the shards, so that the result does not depend on which task
 adds up which part of it. Symmetric and triangular matrices are sent as one triangle.
 
-Dask's own broadcast waits for ever if a worker dies meanwhile. Here the driver sends a copy of the
+Dask's own broadcast waits for ever if a worker dies during it. Here the driver sends a copy of the
 message to each of a few workers. A worker without a copy, because it is slow or has just joined, fetches
 that of another worker when one of its tasks needs it. If the driver cannot reach any worker, as on a
 cluster where only the scheduler is visible, the message is made part of the task graph instead.

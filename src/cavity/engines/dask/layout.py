@@ -156,7 +156,7 @@ def leaf_batches(
     rows_of_a_leaf: int | None = None,
     skip: int = 0,
 ) -> Iterator[ShardBatch]:
-    """The same, if the rows are in the order of leaves: each minibatch has rows of a few leaves.
+    """All rows once, in minibatches of a few leaves each, if the rows are in the order of leaves.
 
     The shards are cut into chunks of about `rows_of_a_leaf` random rows, by default `size`, and a
     minibatch has some chunks, drawn at random.

@@ -50,7 +50,7 @@ _BYTES = 2**25
 _PASSES_WITHOUT_COPY = 5
 """Passes that find the sites of rows whose state has no copy."""
 _TRIES = 5
-"""Attempts at a repair, if more workers are lost meanwhile, before sites start from zero."""
+"""Attempts at a repair, if more workers are lost during it, before sites start from zero."""
 
 
 class CopyRequest(NamedTuple):
@@ -165,7 +165,7 @@ class RecoveryLog:
 def repair(passes: PassRunner, recovery: RecoveryLog) -> None:
     """Find out what was lost, read rows again and recover sites.
 
-    If workers are lost time and again meanwhile, the sites start from zero precision.
+    If workers are lost in every attempt, the sites start from zero precision.
     """
     cluster, lost = passes.source.cluster, set[int]()
     for _ in range(_TRIES):

@@ -114,13 +114,15 @@ class ShardedSource(RowSource):
             self._factors,
             self.n_features,
             pure=False,
-            **self._wish(self._home(number, worker_slots(client.nthreads()))),
+            **self._preferring(self._worker_for(number, worker_slots(client.nthreads()))),
         )
 
-    def _home(self, group: int, places: list[str]) -> str | None:
+    def _worker_for(self, group: int, places: list[str]) -> str | None:
+        """The worker that a group is meant for; None if there is no worker."""
         return places[slot_of(group, len(self.groups), len(places))] if places else None
 
-    def _wish(self, home: str | None) -> dict[str, list[str] | bool]:
+    def _preferring(self, home: str | None) -> dict[str, list[str] | bool]:
+        """Options of a task that should run on a worker, if that is there."""
         return {} if home is None else {"workers": [home], "allow_other_workers": True}
 
     def _load(self) -> None:
@@ -131,9 +133,9 @@ class ShardedSource(RowSource):
         client = self.cluster.client
         holders, places = client.who_has(self.rows), worker_slots(client.nthreads())
         for i, rows in enumerate(self.rows):
-            home = self._home(i, places)
+            home = self._worker_for(i, places)
             if home not in holders.get(rows.key, ()):
-                self.rows[i] = client.submit(identity, rows, pure=False, **self._wish(home))
+                self.rows[i] = client.submit(identity, rows, pure=False, **self._preferring(home))
         self._load()
 
     def reload(self) -> None:
@@ -191,7 +193,7 @@ class ShardedSource(RowSource):
         first = np.array([self.layout.bounds(shards[0])[0] for shards in self.groups])
         source = np.searchsorted(first, wanted, side="right") - 1
         parts, places = [], []
-        home = self._wish(self._home(number, worker_slots(client.nthreads())))
+        home = self._preferring(self._worker_for(number, worker_slots(client.nthreads())))
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
             for i in np.unique(source):
                 mine = np.flatnonzero(source == i)

@@ -92,7 +92,7 @@ def put_state(
     )  # called in this thread, by which Dask finds the worker
 
     async def hold() -> None:
-        _hold(await futures, fit_id, number, needed_keys)
+        _keep_states(await futures, fit_id, number, needed_keys)
 
     async def hold_if_possible() -> None:
         with suppress(OSError):  # the worker has lost its scheduler
@@ -104,7 +104,9 @@ def put_state(
         client.loop.add_callback(hold_if_possible)
 
 
-def _hold(futures: dict[str, Future], fit_id: str, number: int, needed_keys: frozenset[str]) -> None:
+def _keep_states(
+    futures: dict[str, Future], fit_id: str, number: int, needed_keys: frozenset[str]
+) -> None:
     with _lock:
         mine = _held.setdefault(fit_id, {})
         mine.update(futures)

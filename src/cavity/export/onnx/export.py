@@ -193,7 +193,7 @@ def _outputs(
         classes = np.array([str(label) for label in classes], dtype=object)
     n_latents = len(classifier.model_.posterior.mean)
     if n_latents == 1:  # the sign tells the classes apart where their probabilities round to one half
-        codes = _flat(latents.mean > 0.0).cast(np.int64)
+        codes = (latents.mean > 0.0).flat().cast(np.int64)
     else:
         codes = p.op("ArgMax", axis=1, keepdims=0)
     dtype, rows = layout.dtype, layout.rows
@@ -201,14 +201,9 @@ def _outputs(
     graph.output(p.cast(dtype), OUTPUTS[1], dtype, [rows, len(classes)])
     for value, name in zip(latents, OUTPUTS[2:], strict=True):
         if n_latents == 1:
-            graph.output(_flat(value).cast(dtype), name, dtype, [rows])
+            graph.output(value.flat().cast(dtype), name, dtype, [rows])
         else:
             graph.output(value.cast(dtype), name, dtype, [rows, n_latents])
-
-
-def _flat(value: Value) -> Value:
-    """[N, 1] as [N]."""
-    return value.op("Reshape", np.array([-1], dtype=np.int64))
 
 
 def _metadata(classifier: FittedClassifier) -> dict[str, str]:

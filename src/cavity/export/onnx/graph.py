@@ -223,6 +223,10 @@ class Value:
         """The larger of the value and the bound."""
         return self.op("Max", _number(bound))
 
+    def flat(self) -> Value:
+        """The numbers [N, k] row by row, as [N·k]; a column [N, 1] becomes [N]."""
+        return self.op("Reshape", np.array([-1], dtype=np.int64))
+
     @property
     def T(self) -> Value:  # noqa: N802
         """Rows as columns."""

@@ -38,6 +38,7 @@ from cavity.gp.kernels.base import registered_for
 from cavity.gp.leaves import LocalPrior
 from cavity.gp.likelihoods import BinaryLikelihood, Likelihood, Logit, NoisyArgmax, Probit
 from cavity.gp.likelihoods.binary import logistic_mixture
+from cavity.gp.likelihoods.normal import SQRT_HALF
 from cavity.gp.mean_function import LinearScore
 from cavity.gp.model import Model
 from cavity.typing import Array
@@ -266,7 +267,7 @@ def _explained(A: Value, mean: Operand, covariances: Iterable[Operand]) -> _Expl
 
 
 def _explained_in_leaves(model: Model, X: Value, Z: Value, leaf: Value) -> _Explained:
-    """The same for a model with leaves, from scaled rows X [N, d] and their leaves [N].
+    """The moments of scaled rows X [N, d] in leaves [N], for a model with leaves.
 
     The graph goes over the leaves that occur, and looks up what belongs to each. All have as many points
     there: a point that is added has a row of zeros in the whitener, so that it says nothing.
@@ -287,7 +288,7 @@ def _explained_in_leaves(model: Model, X: Value, Z: Value, leaf: Value) -> _Expl
 
     def of_leaf(number: Value, found: Value) -> Value:
         rows = leaf.op("Equal", number).op("NonZero").op("Reshape", np.array([-1, 1], dtype=np.int64))
-        index = rows.op("Reshape", np.array([-1], dtype=np.int64))
+        index = rows.flat()
         Z_k, W_k, mean, *S = (stack.op("Gather", number, axis=0) for stack in stacks)
         local = covariances(model.kernel.k2, X.op("Gather", index, axis=0), Z_k).cross
         whole = graph.concat([A.op("Gather", index, axis=0), local @ W_k])
@@ -388,7 +389,11 @@ def _deep(value: Value) -> Value:
     return value.op("Unsqueeze", np.array([2], dtype=np.int64))
 
 
-_SQRT_HALF = sqrt(0.5)
+def _no_form(likelihood: Likelihood) -> TypeError:
+    """The error for a likelihood that a graph cannot express."""
+    return TypeError(
+        f"likelihood of type {type(likelihood).__name__!r} has no ONNX form; use cavity.save"
+    )
 
 
 @singledispatch
@@ -399,7 +404,7 @@ def probabilities(
 
     largest_variance: what no variance exceeds.
     """
-    raise TypeError(f"likelihood of type {type(likelihood).__name__!r} has no ONNX form")
+    raise _no_form(likelihood)
 
 
 @probabilities.register
@@ -421,13 +426,13 @@ def _many_classes(
 @singledispatch
 def _rarer(likelihood: BinaryLikelihood, a: Value, variance: Value) -> Value:
     """Probability [N, 1] of the less probable class, for a = |mean| [N, 1]; exact far into the tail."""
-    raise TypeError(f"likelihood of type {type(likelihood).__name__!r} has no ONNX form")
+    raise _no_form(likelihood)
 
 
 @_rarer.register
 def _rarer_probit(likelihood: Probit, a: Value, variance: Value) -> Value:
     """Φ(−x) with x = a/√(1 + variance)."""
-    x = a / (1.0 + variance).sqrt() * _SQRT_HALF
+    x = a / (1.0 + variance).sqrt() * float(SQRT_HALF)
     return 0.5 * (-(x * x)).exp() * scaled_erfc(x)
 
 
@@ -442,7 +447,7 @@ def _rarer_logit(likelihood: Logit, a: Value, variance: Value) -> Value:
     left = mean < 0.0
     # For negative means the sum may underflow, so it is taken relative to its widest component.
     reference = left.where(half_square.columns([len(scales) - 1]), 0.0)
-    terms = weights[None] * (reference - half_square).exp() * scaled_erfc(x * _SQRT_HALF)
+    terms = weights[None] * (reference - half_square).exp() * scaled_erfc(x * float(SQRT_HALF))
     tail = 0.5 * terms.sum()
     log_z = left.where(tail, 1.0 - tail).log() - reference
     return (log_z + reflected.where(0.5 * variance - a, 0.0)).exp()

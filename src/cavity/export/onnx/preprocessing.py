@@ -24,8 +24,11 @@ from cavity.data.columns import (
     BOOLEAN,
     CATEGORICAL,
     DATE,
+    DAY,
+    EPOCH_WEEKDAY,
     NUMERIC,
     PARTS,
+    YEAR,
     CategoricalEncoder,
     DateEncoder,
     Encoder,
@@ -95,10 +98,6 @@ def _imputer(step: SimpleImputer, X: Value) -> Value:
     return X.graph.concat([filled, flags])
 
 
-_DAY = 86_400_000_000
-"""Microseconds."""
-_YEAR = 365.2425
-"""Days in the mean year of the Gregorian calendar."""
 _WHOLE = re.compile("[+-]?[0-9]+")
 """A whole number."""
 _NOT_A_TIME = np.iinfo(np.int64).min
@@ -147,8 +146,7 @@ def _categorical(encoder: CategoricalEncoder, graph: Graph, dtype: DTypeLike, ro
     words = _codes_of_words(levels, encoder.missing_words, missing)
     cells = graph.input(encoder.column, object, [rows, 1])
     code = _looked_up(cells, "keys_strings", list(words), other, list(words.values()))
-    flat = code.op("Reshape", np.array([-1], dtype=np.int64))
-    return graph.op("Gather", _features_of_codes(encoder), flat, axis=0)
+    return graph.op("Gather", _features_of_codes(encoder), code.flat(), axis=0)
 
 
 def _codes_of_words(levels: Sequence[str], missing_words: Sequence[str], missing: int) -> dict[str, int]:
@@ -192,7 +190,7 @@ def _date(encoder: DateEncoder, graph: Graph, dtype: DTypeLike, rows: int | str)
 
 
 def needs_float64(preprocessor: TablePreprocessor) -> bool:
-    """Whether inputs in float32 would not do: features or values would not be the same."""
+    """Whether inputs must be float64, because float32 would change features or values."""
     return preprocessor.dtype_ == "float64" or any(
         not _differ_in_float32(index) for effect in preprocessor.effects_ for index in effect.indices
     )
@@ -240,7 +238,7 @@ def _effects(effect: EffectEncoder, graph: Graph, missing_words: Mapping[str, Se
         for index, code in zip(effect.indices[1:], more, strict=True):
             row = row.op("Mul", np.int64(index.n_codes)).op("Add", code)
         row = _looked_up(row, "keys_int64s", effect.cells.tolist(), len(effect.cells))
-    return graph.op("Gather", effect.table, row.op("Reshape", np.array([-1], dtype=np.int64)), axis=0)
+    return graph.op("Gather", effect.table, row.flat(), axis=0)
 
 
 def _codes(index: ValueIndex, graph: Graph, missing_words: Sequence[str]) -> Value:
@@ -294,10 +292,10 @@ def _looked_up(
 
 def _part(time: Value, part: str) -> Value:
     """A part of points in time [N, 1], as a whole number."""
-    rest = time.op("Mod", np.int64(_DAY))  # never negative
+    rest = time.op("Mod", np.int64(DAY))  # never negative
     if part == "hour":
-        return rest.op("Div", np.int64(_DAY // 24))
-    days = time.op("Sub", rest).op("Div", np.int64(_DAY))
+        return rest.op("Div", np.int64(DAY // 24))
+    days = time.op("Sub", rest).op("Div", np.int64(DAY))
     if part == "day of week":
         return _weekday(days)
     # Months from March have 31, 30, 31, 30, 31 days over and over, which 153 days a five tell.
@@ -310,15 +308,15 @@ def _part(time: Value, part: str) -> Value:
 
 
 def _weekday(days: Value) -> Value:
-    return days.op("Add", np.int64(3)).op("Mod", np.int64(7))  # 1 January 1970 was a Thursday
+    return days.op("Add", np.int64(EPOCH_WEEKDAY)).op("Mod", np.int64(7))
 
 
 def _parts(time: Value) -> dict[str, Value]:
     """Days since 1970, and the shares of year, week and day that have passed, all [N, 1]."""
-    rest = time.op("Mod", np.int64(_DAY))  # never negative
-    days = time.op("Sub", rest).op("Div", np.int64(_DAY))
-    of_day = rest.cast(np.float64) / float(_DAY)
-    of_year = (_day_of_year(days).cast(np.float64) + of_day) / _YEAR
+    rest = time.op("Mod", np.int64(DAY))  # never negative
+    days = time.op("Sub", rest).op("Div", np.int64(DAY))
+    of_day = rest.cast(np.float64) / float(DAY)
+    of_year = (_day_of_year(days).cast(np.float64) + of_day) / YEAR
     shares = (days.cast(np.float64) + of_day, of_year, _weekday(days).cast(np.float64) / 7.0, of_day)
     return dict(zip(PARTS, shares, strict=True))
 

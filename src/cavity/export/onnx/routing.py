@@ -47,7 +47,7 @@ def _end_of_path(tree: TreeRouting, numbers: IntArray, X: Value) -> Value:
         target_ids=[0] * len(ends),
         target_weights_as_tensor=graph.tensor(numbers[ends].astype(np.float64)),
     )
-    return _flat(found.cast(np.int64))
+    return found.cast(np.int64).flat()
 
 
 @leaf_numbers.register
@@ -83,7 +83,3 @@ def _nearest_centre(estimator: KMeans | MiniBatchKMeans, routing: EstimatorRouti
     distance = np.sum(centres**2, axis=1)[None] - 2.0 * ((X - origin) @ centres.T)
     nearest = distance.op("ArgMin", axis=1, keepdims=0)
     return X.graph.op("Gather", routing.of_values(np.arange(len(centres))), nearest)
-
-
-def _flat(value: Value) -> Value:
-    return value.op("Reshape", np.array([-1], dtype=np.int64))

@@ -30,6 +30,9 @@ from scipy.special import erfcx
 
 from cavity.gp.likelihoods.base import Expected, Likelihood, Tilted
 from cavity.gp.likelihoods.normal import (
+    INV_SQRT_2PI,
+    SQRT_2_OVER_PI,
+    SQRT_HALF,
     density_ratio,
     expected_log_cdf,
     gauss_rule,
@@ -146,9 +149,6 @@ N_COMPONENTS = 16
 """Components of the mixture: sigmoid, its integral and its derivative err by at most 3e-11."""
 _DEEP = 4.0
 """Standard deviations left of zero beyond which formulas without differences are used."""
-_SQRT_HALF = np.sqrt(0.5)
-_SQRT_2_OVER_PI = np.sqrt(2.0 / np.pi)
-_INV_SQRT_2PI = 1.0 / np.sqrt(2.0 * np.pi)
 
 
 @lru_cache(maxsize=1)
@@ -201,8 +201,8 @@ class Logit(BinaryLikelihood):
         gauss = weights * np.exp(-0.5 * x * x)
         upper = 0.5 * (gauss * scaled).sum(axis=0)
         gauss /= np.sqrt(T2)
-        curvature = -_INV_SQRT_2PI * gauss.sum(axis=0)
-        value = a * upper - _INV_SQRT_2PI * (gauss * T2).sum(axis=0)
+        curvature = -INV_SQRT_2PI * gauss.sum(axis=0)
+        value = a * upper - INV_SQRT_2PI * (gauss * T2).sum(axis=0)
         left = mean < 0.0
         return Expected(value - np.where(left, a, 0.0), np.where(left, 1.0 - upper, upper), curvature)
 
@@ -246,7 +246,7 @@ def _tail_terms(mean: Array, variance: Array) -> tuple[Array, Array, Array, Arra
     weights, scales = _columns(np.ndim(mean))
     T2 = scales**2 + variance
     x = np.abs(mean) / np.sqrt(T2)
-    return weights, T2, x, erfcx(_SQRT_HALF * x)
+    return weights, T2, x, erfcx(SQRT_HALF * x)
 
 
 def _mixture_log_evidence(mean: Array, variance: Array) -> Array:
@@ -283,8 +283,8 @@ def _shallow_tilted(mean: Array, variance: Array) -> Tilted:
     gauss = weights * np.exp(-0.5 * x * x)
     tail = 0.5 * (gauss * scaled).sum(axis=0)
     gauss /= np.sqrt(T2)
-    first = _INV_SQRT_2PI * gauss.sum(axis=0)
-    second = -_INV_SQRT_2PI * mean * (gauss / T2).sum(axis=0)
+    first = INV_SQRT_2PI * gauss.sum(axis=0)
+    second = -INV_SQRT_2PI * mean * (gauss / T2).sum(axis=0)
     evidence = np.where(left, tail, 1.0 - tail)
     slope, gamma = first / evidence, -second / evidence
     curvature = np.maximum(gamma + slope**2, 0.0)
@@ -292,7 +292,7 @@ def _shallow_tilted(mean: Array, variance: Array) -> Tilted:
 
 
 def _deep_tilted(mean: Array, variance: Array) -> Tilted:
-    """The same far to the left (mean < 0), where γ + α² and 1 − βV would cancel.
+    """The tilted moments far to the left (mean < 0), where γ + α² and 1 − βV would cancel.
 
         π ∝ p Φ(−x),   α = E_π[α_k],   β = E_π[β_k] − Var_π[α_k],   γ = E_π[γ_k]
         1 − βV = E_π[1 − β_k V] + V·Var_π[α_k]
@@ -304,7 +304,7 @@ def _deep_tilted(mean: Array, variance: Array) -> Tilted:
     mass = 0.5 * weights * np.exp(half_square[-1] - half_square) * scaled
     evidence = mass.sum(axis=0)
     share = mass / evidence
-    ratio = _SQRT_2_OVER_PI / scaled
+    ratio = SQRT_2_OVER_PI / scaled
     slopes = ratio / np.sqrt(T2)
     slope = (share * slopes).sum(axis=0)
     spread = (share * (slopes - slope) ** 2).sum(axis=0)

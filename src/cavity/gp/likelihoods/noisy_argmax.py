@@ -27,7 +27,7 @@ import numpy as np
 from scipy.special import erfcx, ndtr
 
 from cavity.gp.likelihoods.base import Expected, Likelihood, Tilted
-from cavity.gp.likelihoods.normal import density_ratio, expected_log_cdf, log_cdf
+from cavity.gp.likelihoods.normal import INV_SQRT_2PI, density_ratio, expected_log_cdf, log_cdf
 from cavity.typing import Array, IntArray
 
 _REACH = 5.3
@@ -48,7 +48,6 @@ _CACHED = 100_000
 """The same for `proba_given_latents`."""
 _CERTAIN = 40.0
 """Value of z for the labelled class itself: Φ = 1 to the last bit."""
-_INV_SQRT_2PI = 1.0 / np.sqrt(2.0 * np.pi)
 
 
 @dataclass(frozen=True)
@@ -236,7 +235,7 @@ def _log_cdf_and_ratio(z: Array) -> tuple[Array, Array]:
     np.copyto(exponent, 0.0, where=right)
     np.copyto(ratio, 1.0, where=~right)
     ratio /= cdf
-    ratio *= _INV_SQRT_2PI
+    ratio *= INV_SQRT_2PI
     np.log(cdf, out=cdf)
     cdf += exponent
     return cdf, ratio

@@ -29,9 +29,9 @@ from scipy.special import erfcx, log_ndtr, ndtr
 from cavity.gp.likelihoods.base import Expected
 from cavity.typing import Array
 
-_SQRT_HALF = np.sqrt(0.5)
-_SQRT_2_OVER_PI = np.sqrt(2.0 / np.pi)
-_INV_SQRT_2PI = 1.0 / np.sqrt(2.0 * np.pi)
+SQRT_HALF = np.sqrt(0.5)
+SQRT_2_OVER_PI = np.sqrt(2.0 / np.pi)
+INV_SQRT_2PI = 1.0 / np.sqrt(2.0 * np.pi)
 _FAR = -45.0
 """z below which asymptotic series are exact to rounding, while differences cancel."""
 _N_HERMITE = 10
@@ -55,7 +55,7 @@ def log_cdf(z: Array) -> Array:
 
 def density(z: Array) -> Array:
     """φ(z) = exp(−z²/2)/√(2π)."""
-    return np.asarray(_INV_SQRT_2PI * np.exp(-0.5 * z * z))
+    return np.asarray(INV_SQRT_2PI * np.exp(-0.5 * z * z))
 
 
 def density_ratio(z: Array) -> Array:
@@ -67,7 +67,7 @@ def density_ratio(z: Array) -> Array:
     array([1.000001e+03, 7.978850e-01, 0.000000e+00])
     """
     with np.errstate(over="ignore"):
-        return np.asarray(_SQRT_2_OVER_PI / erfcx(-_SQRT_HALF * z))
+        return np.asarray(SQRT_2_OVER_PI / erfcx(-SQRT_HALF * z))
 
 
 def log_cdf_curvature(z: Array, ratio: Array) -> tuple[Array, Array]:
@@ -95,13 +95,13 @@ def log_cdf_and_derivatives(z: Array) -> tuple[Array, Array, Array]:
 
     For large z, log Φ has a small absolute but not a small relative error: use it in sums of many.
     """
-    scaled = erfcx(_SQRT_HALF * np.abs(z))
+    scaled = erfcx(SQRT_HALF * np.abs(z))
     gauss = np.exp(-0.5 * z * z)
     tail = 0.5 * gauss * scaled  # Φ(−|z|)
     left = z < 0.0
     # Φ(z), on the left divided by exp(−z²/2); φ(z) likewise.
     cdf = np.where(left, 0.5 * scaled, 1.0 - tail)
-    ratio = _INV_SQRT_2PI * np.where(left, 1.0, gauss) / cdf
+    ratio = INV_SQRT_2PI * np.where(left, 1.0, gauss) / cdf
     log_phi = np.log(cdf) - 0.5 * np.square(np.minimum(z, 0.0))
     return log_phi, ratio, log_cdf_curvature(z, ratio)[0]
 
