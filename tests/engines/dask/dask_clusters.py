@@ -39,12 +39,14 @@ def started(n_workers, **options):
 
     Processes are forked from one that has imported everything: a start takes a moment, not seconds.
     Some time after the loss of a worker Dask closes its nanny if the worker is not there; one that was
-    killed again just then must not be given up for that.
+    killed again just then must not be given up for that. Who was about to fetch something from a worker
+    that is killed tries to connect to it for some seconds, instead of half a minute.
     """
     prepare_processes()
     with (
         dask.config.set(
             {
+                "distributed.comm.timeouts.connect": "10s",
                 "distributed.deploy.lost-worker-timeout": "1h",
                 "distributed.worker.multiprocessing-method": "forkserver",
             }
