@@ -67,15 +67,15 @@ def test_killed_again_and_again_it_ends_where_it_would_have(start_command, tmp_p
         said.extend(process.communicate())
         return process.returncode
 
-    assert status("", "whole.npy") == 0
+    assert status("", "whole.npy") == 0, said
     statuses = [
         status("fit.ckpt", "killed.npy", seconds)
         for seconds in np.random.default_rng([how == "batch", 1]).uniform(0.0, 0.08, size=2)
     ]
-    assert statuses[0] == -signal.SIGKILL
+    assert statuses[0] == -signal.SIGKILL, said
     assert statuses[1] in (-signal.SIGKILL, 0)  # few steps may be left
     if statuses[1] != 0:
-        assert status("fit.ckpt", "killed.npy") == 0
+        assert status("fit.ckpt", "killed.npy") == 0, said
     steps = [int(step) for step in RESUMED.findall("".join(said))]
     assert steps, "it began again"
     assert 0 < steps[0] <= steps[-1]
