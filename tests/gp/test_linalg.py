@@ -213,11 +213,11 @@ def test_other_threads_go_on_meanwhile():
     try:
         with one_blas_thread:
             # Another process may have the other core for a while, but not every time.
-            most = max(ticks_during_a_product() for _ in range(10))
+            go_on = any(ticks_during_a_product() >= 5 for _ in range(100))
     finally:
         over.set()
         thread.join()
-    assert most >= 5
+    assert go_on
 
 
 @given(m=st.integers(1, 30), dtype=st.sampled_from([np.float32, np.float64]))

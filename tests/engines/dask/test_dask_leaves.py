@@ -116,8 +116,9 @@ def test_a_worker_that_is_killed_costs_time_alone(expected, drawn, monkeypatch):
         assert disturbance.done == 1
         assert_allclose(model.predict_proba(X_STAR), expected.predict_proba(X_STAR), atol=1e-6)
         wait_for_workers(client, 2)
-        with At(3, do=lambda: kill_a_worker(client)):
+        with At(3, do=lambda: kill_a_worker(client)) as disturbance:
             model = classifier(client=client, **BATCHES).fit(*chunked(X, LABELS, 150))
+        assert disturbance.done == 1
         assert_allclose(model.predict_proba(X_STAR), drawn.predict_proba(X_STAR), atol=0.15)
 
 
