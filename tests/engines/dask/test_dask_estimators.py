@@ -7,7 +7,6 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from dask_clusters import QUIET, chunked, started
 from numpy.testing import assert_allclose, assert_array_equal
 
 import cavity
@@ -16,6 +15,7 @@ from cavity.data import statistics
 from cavity.engines.dask import layout
 from cavity.estimators.dask import DaskSEPClassifier, DaskSVIClassifier
 from cavity.estimators.facts import fit_facts
+from dask_clusters import QUIET, chunked, started
 from support import make, recalibrate, table
 
 PAIRS = [(SEPClassifier, DaskSEPClassifier), (SVIClassifier, DaskSVIClassifier)]

@@ -10,7 +10,6 @@ import warnings
 import dask
 import numpy as np
 import pytest
-from dask_clusters import QUIET, At, chunked, kill_a_worker, started, wait_for_workers, worker_pids
 from numpy.testing import assert_allclose
 
 from cavity import CheckpointError, ClusterError, SEPClassifier
@@ -22,6 +21,7 @@ from cavity.engines.dask.recovery import RecoveryLog
 from cavity.estimators.dask import DaskSEPClassifier
 from cavity.inference import checkpoint_file
 from cavity.inference.sweep import Sweep
+from dask_clusters import QUIET, At, chunked, kill_a_worker, started, wait_for_workers, worker_pids
 from support import make, table, wait_until
 
 X, LABELS = table(600)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from dask_clusters import QUIET, At, chunked, kill_a_worker, started, wait_for_workers
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.tree import DecisionTreeClassifier
 
@@ -15,6 +14,7 @@ from cavity.engines.dask.comm import pack
 from cavity.engines.dask.engine import DaskEngine
 from cavity.engines.dask.shards import ShardedSource
 from cavity.inference import candidates, decisions
+from dask_clusters import QUIET, At, chunked, kill_a_worker, started, wait_for_workers
 from support import PINNED
 
 SETTINGS = {name: value for name, value in PINNED.items() if name != "scaling"} | {"n_local": 6}
