@@ -48,6 +48,14 @@ class Command:
             self.returncode = int(self._answers.readline())
         return out.result(), said
 
+    def end(self):
+        """Kill it if it still runs: a test that failed has left it."""
+        if self.returncode is None:
+            for kill in (os.killpg, os.kill):  # it may not lead its session yet
+                with suppress(ProcessLookupError):
+                    kill(self.pid, signal.SIGKILL)
+            self.communicate()
+
 
 @contextmanager
 def command_server():
@@ -57,7 +65,17 @@ def command_server():
         code = f"{SERVER}it.serve({theirs.fileno()})"
         with subprocess.Popen([sys.executable, "-c", code], pass_fds=[theirs.fileno()]):
             theirs.close()
-            yield lambda *order: Command(ours, *order)
+            begun = []
+
+            def start(*order):
+                for command in begun:
+                    command.end()
+                begun[:] = [Command(ours, *order)]
+                return begun[0]
+
+            yield start
+            for command in begun:
+                command.end()
             ours.close()  # this ends the server
 
 
