@@ -7,6 +7,8 @@ import pytest
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
+from forked_commands import command_server
+
 # No doctests in these, and two modules of one name cannot both be imported for them.
 collect_ignore_glob = ["conftest.py", "*/conftest.py"]
 
@@ -24,3 +26,10 @@ def _one_thread():
     """On problems as small as these, more threads only get in each other's way."""
     with threadpool_limits(1):
         yield
+
+
+@pytest.fixture(scope="session")
+def start_command():
+    """Starts `python -c` from code, arguments and folder, in a process that need not import anything."""
+    with command_server() as start:
+        yield start

@@ -71,7 +71,7 @@ class Disturbance(threading.Thread):
 
 def kill_a_worker(rng, client):
     """SIGKILL to one of the workers, if any is there."""
-    from engines.dask.dask_clusters import worker_pids
+    from dask_clusters import worker_pids
 
     try:
         pids = sorted(worker_pids(client).values())
@@ -92,7 +92,7 @@ CLUSTER = {"workers are killed": kill_a_worker, "workers come and go": change_th
 def cluster_fit(client):
     """A fit at fixed parameters, which has one answer."""
     from cavity.estimators.dask import DaskSEPClassifier
-    from engines.dask.dask_clusters import chunked
+    from dask_clusters import chunked
 
     options = {"n_inducing": 6, "random_state": 0, "optimizer": None, "tol": 1e-11, "max_epochs": 300}
     with warnings.catch_warnings():
@@ -107,7 +107,7 @@ def small_cluster():
     import dask
 
     from cavity.engines.dask import layout
-    from engines.dask.dask_clusters import started
+    from dask_clusters import started
 
     least, layout.LEAST_ROWS = layout.LEAST_ROWS, 60
     try:
@@ -119,7 +119,7 @@ def small_cluster():
 
 def cluster_trial(rng, do, client, proba, seconds):
     """What comes of a fit whose workers are disturbed."""
-    from engines.dask.dask_clusters import wait_for_workers
+    from dask_clusters import wait_for_workers
 
     try:
         with at_most(CLUSTER_SECONDS), Disturbance(rng, client, seconds, do):

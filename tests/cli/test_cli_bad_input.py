@@ -276,13 +276,6 @@ def test_a_failure_on_the_way_is_a_sentence_and_leaves_nothing(folder, tmp_path,
     assert "Traceback" in run(*args, "--debug").stderr
 
 
-def test_no_scheduler_answers(folder, tmp_path, monkeypatch):
-    pytest.importorskip("distributed")
-    monkeypatch.setattr("cavity.cli.fit._SCHEDULER_TIMEOUT", "1s")
-    result = fit(folder / "flights.csv", tmp_path, "--scheduler", "tcp://127.0.0.1:9")
-    refused(result, "no Dask scheduler answers there")
-
-
 @pytest.mark.parametrize("link", [False, True])
 def test_no_command_replaces_what_it_reads(folder, tmp_path, link):
     table = tmp_path / "flights.csv"

@@ -148,7 +148,7 @@ def folder(data, tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def stopped(data, tmp_path_factory):
+def stopped(ended_by, data, tmp_path_factory):
     """Folder, status and last lines of a fit that got Ctrl-C in a pass after its race."""
     place = tmp_path_factory.mktemp("stopped")
     (place / "big.csv").symlink_to(data / "big.csv")
@@ -184,27 +184,26 @@ def assert_continues_to_the_same_model(folder, model):
     return done.stderr
 
 
-def hear_signals():
-    """Let a new process hear the signals that tests in the background are deaf to."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-
-
-def ended_by(number, code, arguments, folder, times=1):
+@pytest.fixture(scope="module")
+def ended_by(start_command):
     """Status and last lines of a command that gets a signal, with its children, whenever it waits."""
-    command = [sys.executable, "-c", code, *arguments]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    apart = {"cwd": folder, "start_new_session": True, "preexec_fn": hear_signals}
-    with subprocess.Popen(command, **pipes, text=True, **apart) as process:
-        for _ in range(times):
-            before = []
-            for line in process.stderr:
-                before.append(line)
-                if line == "waiting\n":
-                    break
-            assert before[-1] == "waiting\n", before
-            os.killpg(process.pid, number)
-        out, said = process.communicate("\n")
+
+    def ended(number, code, arguments, folder, times=1):
+        return end(start_command(code, arguments, folder), number, times)
+
+    return ended
+
+
+def end(process, number, times=1):
+    for _ in range(times):
+        before = []
+        for line in process.stderr:
+            before.append(line)
+            if line == "waiting\n":
+                break
+        assert before[-1] == "waiting\n", before
+        os.killpg(process.pid, number)
+    out, said = process.communicate("\n")
     assert "Traceback" not in said
     lines = [line for line in said.splitlines() if line.startswith("cavity:")]
     return process.returncode, lines, out
@@ -218,7 +217,7 @@ def ended_by(number, code, arguments, folder, times=1):
         (signal.SIGHUP, "terminated"),
     ],
 )
-def test_signals_end_a_fit_and_keep_what_it_has_learned(folder, number, word):
+def test_signals_end_a_fit_and_keep_what_it_has_learned(ended_by, folder, number, word):
     status, said, _ = ended_by(number, NO_CHECKPOINT, FIT_FEW, folder)
     assert status == 128 + number
     assert said[-1] == (
@@ -232,7 +231,7 @@ def test_signals_end_a_fit_and_keep_what_it_has_learned(folder, number, word):
     assert model.predict_proba(str(folder / "few.csv")).shape == (1_500, 2)
 
 
-def test_json_tells_what_an_interrupted_fit_has_come_to(folder):
+def test_json_tells_what_an_interrupted_fit_has_come_to(ended_by, folder):
     _, _, out = ended_by(signal.SIGINT, NO_CHECKPOINT, [*FIT_FEW, "--json"], folder)
     document = json.loads(out)
     assert document["status"] == 130
@@ -240,7 +239,7 @@ def test_json_tells_what_an_interrupted_fit_has_come_to(folder):
     assert "--resume goes on" in document["error"]
 
 
-def test_a_second_signal_ends_a_fit_at_once(folder):
+def test_a_second_signal_ends_a_fit_at_once(ended_by, folder):
     code = WAITS_AGAIN_AT_THE_END.replace("= CHECKPOINT_SECONDS", "= 3600.0")
     status, said, _ = ended_by(signal.SIGINT, code, FIT_FEW, folder, times=2)
     assert status == 130
@@ -249,14 +248,14 @@ def test_a_second_signal_ends_a_fit_at_once(folder):
 
 
 @pytest.mark.parametrize("code", [WAITS_WHILE_READING, WAITS_BEFORE_TRAINING])
-def test_before_anything_is_learned_nothing_is_written(folder, code):
+def test_before_anything_is_learned_nothing_is_written(ended_by, folder, code):
     status, said, _ = ended_by(signal.SIGINT, code, FIT_FEW, folder)
     assert status == 130
     assert said == ["cavity: interrupted; nothing was written"]
     assert written(folder) == set()
 
 
-def test_with_force_the_checkpoint_of_another_fit_is_no_way_on(folder):
+def test_with_force_the_checkpoint_of_another_fit_is_no_way_on(ended_by, folder):
     (folder / CHECKPOINT).write_bytes(b"of another fit")
     status, said, _ = ended_by(signal.SIGINT, WAITS_WHILE_READING, [*FIT_FEW, "--force"], folder)
     assert status == 130
@@ -264,7 +263,7 @@ def test_with_force_the_checkpoint_of_another_fit_is_no_way_on(folder):
     assert written(folder) == {CHECKPOINT}
 
 
-def test_a_signal_while_the_model_is_written_waits_for_it(folder):
+def test_a_signal_while_the_model_is_written_waits_for_it(ended_by, folder):
     status, said, _ = ended_by(signal.SIGINT, WAITS_WHILE_SAVING, FIT_FEW, folder)
     assert status == 130
     assert said[-1] == "cavity: interrupted; the model was written to m.cavity"
@@ -272,7 +271,7 @@ def test_a_signal_while_the_model_is_written_waits_for_it(folder):
     assert cavity.load(folder / "m.cavity").estimator_.n_iter_ > 4
 
 
-def test_the_first_trial_of_a_race_is_kept_as_far_as_it_has_come(folder):
+def test_the_first_trial_of_a_race_is_kept_as_far_as_it_has_come(ended_by, folder):
     status, said, _ = ended_by(signal.SIGINT, WAITS_IN_THE_SIXTH_PASS, [*FIT, "--jobs", "1"], folder)
     assert status == 130
     assert "the model of 5 iterations is m.cavity" in said[-1]
@@ -297,7 +296,7 @@ def test_the_trials_of_a_race_are_kept(after_the_race, model):
     assert "from scratch" not in said
 
 
-def test_a_killed_fit_continues_to_the_same_model(folder, model):
+def test_a_killed_fit_continues_to_the_same_model(ended_by, folder, model):
     ended_by(signal.SIGKILL, CHECKPOINT_AT_EVERY_STEP, FIT, folder)
     assert written(folder) >= {CHECKPOINT, TRIALS}
     assert "m.cavity" not in written(folder)
@@ -317,20 +316,31 @@ def test_force_discards_the_trials_of_another_fit_unless_this_one_cannot_begin(a
     assert written(after_the_race) == {"m.cavity"}
 
 
-def test_a_signal_after_the_model_was_written_says_so(folder):
+def test_a_signal_after_the_model_was_written_says_so(ended_by, folder):
     status, said, _ = ended_by(signal.SIGINT, WAITS_AFTER_THE_MODEL, FIT_FEW, folder)
     assert status == 130
     assert said == ["cavity: interrupted; the model was written to m.cavity"]
     assert written(folder) == {"m.cavity"}
 
 
+def hear_signals():
+    """Let a new process hear the signals that tests in the background are deaf to."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("code", [WAITS_TO_IMPORT, WAITS_AT_EXIT])
 def test_ctrl_c_outside_of_a_command_ends_it_without_words(folder, code):
-    status, said, _ = ended_by(signal.SIGINT, code, ["--version"], folder)
+    """In a process that has not imported anything."""
+    command = [sys.executable, "-c", code, "--version"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    apart = {"cwd": folder, "start_new_session": True, "preexec_fn": hear_signals}
+    with subprocess.Popen(command, **pipes, text=True, **apart) as process:
+        status, said, _ = end(process, signal.SIGINT)
     assert (status, said) == (-signal.SIGINT, [])
 
 
-def test_ctrl_c_ends_a_fit_on_workers_which_ignore_it(folder):
+def test_ctrl_c_ends_a_fit_on_workers_which_ignore_it(ended_by, folder):
     pytest.importorskip("distributed")
     status, said, _ = ended_by(signal.SIGINT, NO_CHECKPOINT, [*FIT_FEW, "--workers", "1"], folder)
     assert status == 130
@@ -346,7 +356,7 @@ def test_ctrl_c_ends_a_fit_on_workers_which_ignore_it(folder):
         ("report", WAITS_BEFORE_THE_REPORT, ["-o", "r.html"]),
     ],
 )
-def test_ctrl_c_ends_the_other_commands(folder, model, command, code, output):
+def test_ctrl_c_ends_the_other_commands(ended_by, folder, model, command, code, output):
     arguments = [command, str(model), "big.csv", *output]
     status, said, _ = ended_by(signal.SIGINT, code, arguments, folder)
     assert status == 130

@@ -3,7 +3,6 @@
 import os
 import pty
 import re
-import resource
 import subprocess
 import sys
 
@@ -24,6 +23,15 @@ Bar._show = shown
 main()
 """
 
+MAIN = "from cavity.cli import main; main()"
+# Files of more than 2 KB cannot be written.
+SMALL_FILES = """
+import resource
+from cavity.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (2_048, 2_048))
+main()
+"""
+
 
 def run(*args, **options):
     return subprocess.run(
@@ -32,13 +40,14 @@ def run(*args, **options):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(start_command, tmp_path_factory):
     place = tmp_path_factory.mktemp("process")
     flights(300).to_csv(place / "flights.csv", index=False)
-    args = ("--target", "delayed", "--inducing", "6", "--budget", "20i", "-o", "m.cavity")
-    done = run("fit", "flights.csv", *args, cwd=place)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == ""
+    args = ["--target", "delayed", "--inducing", "6", "--budget", "20i", "-o", "m.cavity"]
+    fit = start_command(MAIN, ["fit", "flights.csv", *args], place)
+    out, said = fit.communicate()
+    assert fit.returncode == 0, said
+    assert out == ""
     return place
 
 
@@ -64,10 +73,11 @@ def test_without_typer_the_extra_is_named():
     assert done.stderr == "cavity: the command line needs typer: pip install 'cavity[cli]'\n"
 
 
-def test_predictions_go_through_pipes(folder):
-    done = run("predict", "m.cavity", "flights.csv", cwd=folder)
-    assert done.returncode == 0
-    assert len(done.stdout.splitlines()) == 301
+def test_predictions_go_through_pipes(start_command, folder):
+    process = start_command(MAIN, ["predict", "m.cavity", "flights.csv"], folder)
+    out, _ = process.communicate()
+    assert process.returncode == 0
+    assert len(out.splitlines()) == 301
     piped = f"{' '.join(CAVITY)} predict m.cavity flights.csv | head -n 2"
     done = subprocess.run(piped, shell=True, capture_output=True, text=True, cwd=folder)
     assert len(done.stdout.splitlines()) == 2
@@ -92,22 +102,18 @@ def test_bad_input_is_a_sentence_and_a_status(folder):
         "fit flights.csv --target delayed --inducing 6 --budget 5i -o full.cavity",
     ],
 )
-def test_a_full_disk_is_a_failure_that_leaves_nothing(folder, command):
-    """Files of more than 2 KB cannot be written."""
-
-    def small_files():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2_048, 2_048))
-
+def test_a_full_disk_is_a_failure_that_leaves_nothing(start_command, folder, command):
     output = command.split()[-1]
-    done = run("-q", *command.split(), cwd=folder, preexec_fn=small_files)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.splitlines()[-1] == f"cavity: {output}: File too large"
+    process = start_command(SMALL_FILES, ["-q", *command.split()], folder)
+    out, said = process.communicate()
+    assert (process.returncode, out) == (1, "")
+    assert said.splitlines()[-1] == f"cavity: {output}: File too large"
     assert not [path.name for path in folder.iterdir() if "full" in path.name]
 
 
 def test_a_terminal_sees_the_bar(folder):
     """What a pseudo-terminal is sent: a bar that moves, and everything that it should tell."""
-    flights(12_000).to_csv(folder / "big.csv", index=False)
+    flights(3_000).to_csv(folder / "big.csv", index=False)
     options = ("--budget", "3 epochs", "--inducing", "10")
     fit = ["fit", "big.csv", "--target", "delayed", "-o", "big.cavity", *options]
     command = [sys.executable, "-c", EVERY_ITERATION, *fit]

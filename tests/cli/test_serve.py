@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -317,18 +316,16 @@ def test_a_person_moves_a_value_and_sees_the_prediction_move(client, model, tmp_
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_service_in_words(folder, number):
-    command = [sys.executable, "-m", "cavity", "serve", "flights.cavity", "--port", "0", "--json"]
-    process = subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+def test_a_signal_ends_the_service_in_words(start_command, folder, number):
+    serve = ["serve", "flights.cavity", "--port", "0", "--json"]
+    process = start_command("from cavity.cli import main; main()", serve, folder)
     said = process.stderr.readline()
     assert "serving flights.cavity at http://127.0.0.1:" in said
     connection = http.client.HTTPConnection("127.0.0.1", int(said.split(":")[-1].split()[0]), timeout=60)
     connection.request("GET", "/health")
     assert connection.getresponse().status == 200
     os.kill(process.pid, number)  # with a connection that is still open
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate()
     connection.close()
     assert process.returncode == 128 + number
     assert err == "cavity: the service has ended\n"

@@ -3,9 +3,6 @@
 import json
 import re
 import signal
-import subprocess
-import sys
-import time
 import warnings
 
 import numpy as np
@@ -25,15 +22,28 @@ X_STAR, LABELS_STAR = table(60, seed=4)
 quietly = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 SCRIPT = """
-import sys, warnings
+import os, signal, sys, threading, time, warnings
 import numpy as np
 from cavity import SEPClassifier
 
+how, checkpoint, out, seconds = sys.argv[1:]
+begin = time.time_ns()
+
+def written():
+    return os.path.exists(checkpoint) and os.stat(checkpoint).st_mtime_ns > begin
+
+def kill():
+    while not written():
+        time.sleep(0.002)
+    time.sleep(float(seconds))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if seconds:
+    threading.Thread(target=kill, daemon=True).start()
 warnings.simplefilter("ignore")
 rng = np.random.default_rng(0)
 X = rng.normal(size=(400, 2))
 y = X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=400) > 0
-how, checkpoint, out = sys.argv[1:]
 options = {
     "batch": {"batch_size": None, "max_epochs": 150},
     "stochastic": {"batch_size": 40, "max_epochs": 25},
@@ -47,45 +57,31 @@ np.save(out, model.predict_proba(X))
 RESUMED = re.compile(r"resuming from .* at step (\d+)")
 
 
-def start(how, checkpoint, out, said=subprocess.DEVNULL):
-    command = [sys.executable, "-c", SCRIPT, how, str(checkpoint), str(out)]
-    return subprocess.Popen(command, stdout=said, stderr=said)
-
-
-def written_since(path, moment):
-    return path.exists() and path.stat().st_mtime_ns > moment
-
-
 @pytest.mark.parametrize("how", ["batch", "stochastic"])
-def test_killed_again_and_again_it_ends_where_it_would_have(tmp_path, how):
-    """SIGKILL at random moments after a checkpoint was written; the last process may finish."""
-    rng = np.random.default_rng([how == "batch", 1])
-    checkpoint, out = tmp_path / "fit.ckpt", tmp_path / "killed.npy"
-    undisturbed = start(how, "", tmp_path / "whole.npy")
-    kills = 0
-    said = (tmp_path / "said.txt").open("w+")
-    while kills < 2:
-        moment = time.time_ns()
-        process = start(how, checkpoint, out, said)
-        while process.poll() is None and not written_since(checkpoint, moment):
-            time.sleep(0.002)
-        time.sleep(rng.uniform(0.0, 0.08))
-        process.send_signal(signal.SIGKILL)
-        if process.wait() == 0:
-            break
-        assert process.returncode == -signal.SIGKILL, "it failed on its own"
-        kills += 1
-    assert kills >= 1
-    if not out.exists():
-        assert start(how, checkpoint, out, said).wait() == 0
-    assert undisturbed.wait() == 0
-    with said:
-        said.seek(0)
-        steps = [int(step) for step in RESUMED.findall(said.read())]
+def test_killed_again_and_again_it_ends_where_it_would_have(start_command, tmp_path, how):
+    """SIGKILL at random moments after a checkpoint was written."""
+    said = []
+
+    def status(checkpoint, out, seconds=""):
+        process = start_command(SCRIPT, [how, checkpoint, out, str(seconds)], tmp_path)
+        said.extend(process.communicate())
+        return process.returncode
+
+    assert status("", "whole.npy") == 0, said
+    statuses = [
+        status("fit.ckpt", "killed.npy", seconds)
+        for seconds in np.random.default_rng([how == "batch", 1]).uniform(0.0, 0.08, size=2)
+    ]
+    assert statuses[0] == -signal.SIGKILL, said
+    assert statuses[1] in (-signal.SIGKILL, 0)  # few steps may be left
+    if statuses[1] != 0:
+        assert status("fit.ckpt", "killed.npy") == 0, said
+    steps = [int(step) for step in RESUMED.findall("".join(said))]
     assert steps, "it began again"
     assert 0 < steps[0] <= steps[-1]
-    assert not checkpoint.exists()
-    assert_allclose(np.load(out), np.load(tmp_path / "whole.npy"), rtol=0, atol=1e-12)
+    assert not (tmp_path / "fit.ckpt").exists()
+    killed, whole = np.load(tmp_path / "killed.npy"), np.load(tmp_path / "whole.npy")
+    assert_allclose(killed, whole, rtol=0, atol=1e-12)
 
 
 class PowerCutError(Exception):

@@ -212,12 +212,12 @@ def test_other_threads_go_on_meanwhile():
     thread.start()
     try:
         with one_blas_thread:
-            # Another process may have the other core for a while, but not every time.
-            most = max(ticks_during_a_product() for _ in range(10))
+            # About one a millisecond, or one a product. Other processes may have the cores for a while.
+            found = sum(ticks_during_a_product() for _ in range(5))
     finally:
         over.set()
         thread.join()
-    assert most >= 5
+    assert found >= 25
 
 
 @given(m=st.integers(1, 30), dtype=st.sampled_from([np.float32, np.float64]))

@@ -10,7 +10,6 @@ import warnings
 import dask
 import numpy as np
 import pytest
-from dask_clusters import QUIET, At, chunked, kill_a_worker, started, wait_for_workers, worker_pids
 from numpy.testing import assert_allclose
 
 from cavity import CheckpointError, ClusterError, SEPClassifier
@@ -22,13 +21,14 @@ from cavity.engines.dask.recovery import RecoveryLog
 from cavity.estimators.dask import DaskSEPClassifier
 from cavity.inference import checkpoint_file
 from cavity.inference.sweep import Sweep
+from dask_clusters import QUIET, At, chunked, kill_a_worker, started, wait_for_workers, worker_pids
 from support import make, table, wait_until
 
 X, LABELS = table(600)
 DATA = chunked(X, LABELS, 110)
 ROBUST = {"n_inducing": 6, "random_state": 0, "scaling": "robust"}
 FIXED = {**ROBUST, "optimizer": None, "tol": 1e-11, "max_epochs": 300}
-TRAINED = {**ROBUST, "max_epochs": 40}
+TRAINED = {**ROBUST, "max_epochs": 20}
 
 pytestmark = [*QUIET, pytest.mark.filterwarnings("ignore:.*stopped after .* iterations")]
 
@@ -145,7 +145,7 @@ def test_workers_killed_while_gradients_are_summed(undisturbed, monkeypatch):
 def test_the_only_worker_killed_while_gradients_are_summed(monkeypatch):
     # With copies as frequent as this there is no way back to where it was.
     monkeypatch.setattr(recovery, "PASSES_BETWEEN_COPIES", 1)
-    settings = {**TRAINED, "max_epochs": 80}  # near the top, where a lost step hardly matters
+    settings = {**TRAINED, "max_epochs": 60}  # near the top, where a lost step hardly matters
     calm = make(SEPClassifier, **settings).fit(X, LABELS)
     with started(1) as client:
         in_pass(monkeypatch, {12}, lambda: kill_a_worker(client), gradient=True)
@@ -243,11 +243,13 @@ def test_two_fits_at_once_on_one_cluster(client, undisturbed):
         assert np.array_equal(model.predict_proba(X), undisturbed[name].predict_proba(X))
 
 
-@pytest.mark.parametrize("batch_size", [None, 60])
-def test_a_fit_that_stopped_goes_on_from_its_checkpoint(client, tmp_path, monkeypatch, batch_size):
+@pytest.mark.parametrize(("batch_size", "max_epochs"), [(None, 6), (60, 2)])
+def test_a_fit_that_stopped_goes_on_from_its_checkpoint(
+    client, tmp_path, monkeypatch, batch_size, max_epochs
+):
     monkeypatch.setattr(checkpoint_file, "_ROWS", 10)  # the label to be flipped is not among them
     path = tmp_path / "fit.ckpt"
-    settings = {**TRAINED, "batch_size": batch_size, "max_epochs": 6, "client": client}
+    settings = {**TRAINED, "batch_size": batch_size, "max_epochs": max_epochs, "client": client}
     whole = make(DaskSEPClassifier, **settings).fit(*DATA)
     stopping = make(DaskSEPClassifier, **settings, checkpoint=path, checkpoint_interval=0.0)
     with pytest.raises(ZeroDivisionError), At(4, do=lambda: 1 // 0):

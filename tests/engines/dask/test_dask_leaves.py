@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from dask_clusters import QUIET, At, chunked, kill_a_worker, started, wait_for_workers
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.tree import DecisionTreeClassifier
 
@@ -15,6 +14,7 @@ from cavity.engines.dask.comm import pack
 from cavity.engines.dask.engine import DaskEngine
 from cavity.engines.dask.shards import ShardedSource
 from cavity.inference import candidates, decisions
+from dask_clusters import QUIET, At, chunked, kill_a_worker, started, wait_for_workers
 from support import PINNED
 
 SETTINGS = {name: value for name, value in PINNED.items() if name != "scaling"} | {"n_local": 6}
@@ -116,8 +116,9 @@ def test_a_worker_that_is_killed_costs_time_alone(expected, drawn, monkeypatch):
         assert disturbance.done == 1
         assert_allclose(model.predict_proba(X_STAR), expected.predict_proba(X_STAR), atol=1e-6)
         wait_for_workers(client, 2)
-        with At(3, do=lambda: kill_a_worker(client)):
+        with At(3, do=lambda: kill_a_worker(client)) as disturbance:
             model = classifier(client=client, **BATCHES).fit(*chunked(X, LABELS, 150))
+        assert disturbance.done == 1
         assert_allclose(model.predict_proba(X_STAR), drawn.predict_proba(X_STAR), atol=0.15)
 
 

@@ -3,9 +3,9 @@
 import ipaddress
 
 import psutil
-from dask_clusters import QUIET
 
 from cavity.engines.dask.cluster import own_cluster
+from dask_clusters import QUIET
 
 pytestmark = QUIET
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 import yaml
-from dask_clusters import QUIET, started
 
+from dask_clusters import QUIET, started
 from doc_blocks import blocks
 from doc_pages import ROOT, Reader
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from dask_clusters import QUIET, chunked, started
 from numpy.testing import assert_array_equal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
@@ -14,6 +13,7 @@ from cavity.estimators.dask import DaskSEPClassifier
 from cavity.gp.prior import Prior
 from cavity.inference.rule import ExpectationPropagation
 from cavity.inference.sweep import Sweep, SweepOptions
+from dask_clusters import QUIET, chunked, started
 from support import table
 
 pytestmark = QUIET

@@ -4,7 +4,6 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from dask_clusters import QUIET, started
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
@@ -19,6 +18,7 @@ from cavity.data.table import open_table
 from cavity.engines.dask.tables import TablePieces
 from cavity.estimators.dask import DaskSEPClassifier
 from cavity.estimators.table_input import as_table
+from dask_clusters import QUIET, started
 from flights_table import flights
 
 SHORT = {"n_inducing": 6, "max_epochs": 12, "random_state": 0}

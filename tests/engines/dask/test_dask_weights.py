@@ -4,12 +4,12 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-from dask_clusters import QUIET, chunked, started
 from numpy.testing import assert_allclose
 
 from cavity import SEPClassifier, SourceError, SVIClassifier
 from cavity.engines.dask import layout
 from cavity.estimators.dask import DaskSEPClassifier, DaskSVIClassifier
+from dask_clusters import QUIET, chunked, started
 from support import make, table
 
 SHORT = {"n_inducing": 6, "max_epochs": 10, "random_state": 0}

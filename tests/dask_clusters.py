@@ -34,21 +34,29 @@ def prepare_processes():
 
 
 @contextmanager
-def started(n_workers, **options):
-    """A client of a new cluster of single-threaded processes on this machine.
+def forked_workers():
+    """A block in which a cluster starts in a moment, not seconds: its workers need not import anything.
 
-    Processes are forked from one that has imported everything: a start takes a moment, not seconds.
     Some time after the loss of a worker Dask closes its nanny if the worker is not there; one that was
-    killed again just then must not be given up for that.
+    killed again just then must not be given up for that. Who was about to fetch something from a worker
+    that is killed tries to connect to it for some seconds, instead of half a minute.
     """
     prepare_processes()
+    with dask.config.set(
+        {
+            "distributed.comm.timeouts.connect": "10s",
+            "distributed.deploy.lost-worker-timeout": "1h",
+            "distributed.worker.multiprocessing-method": "forkserver",
+        }
+    ):
+        yield
+
+
+@contextmanager
+def started(n_workers, **options):
+    """A client of a new cluster of single-threaded processes on this machine."""
     with (
-        dask.config.set(
-            {
-                "distributed.deploy.lost-worker-timeout": "1h",
-                "distributed.worker.multiprocessing-method": "forkserver",
-            }
-        ),
+        forked_workers(),
         LocalCluster(
             n_workers=n_workers,
             threads_per_worker=1,
