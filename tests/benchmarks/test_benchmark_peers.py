@@ -98,7 +98,7 @@ def test_our_worker_takes_parameters_from_json():
     """Further settings are in `config`."""
     split = next(splits("heart", 1))
     config = {"hyperprior_scale": None}
-    parameters = {"max_epochs": 2, "config": config}
+    parameters = {"max_epochs": 2, "validation_fraction": None, "config": config}
     settings = {"m": 5, "seed": 0, "threads": 1, "parameters": parameters}
     done = methods()["cavity-sep"](split.train, split.test, settings, None)
     assert done.extra["n_iter"] == 2

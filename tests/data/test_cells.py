@@ -36,7 +36,7 @@ CASES = {
         with_cells(NUMBERS, "many"),
         "numeric",
         [None, *floats(NUMBERS[1:])],
-        "'x' holds numbers: 1 cell is none (such as 'many') and counts as missing",
+        "1 other cell (such as 'many') counts as missing",
     ),
     "dashes": (
         with_cells(NUMBERS, "-", "-"),
@@ -129,7 +129,7 @@ CASES = {
         with_cells([f"{d:%Y-%m-%d}" for d in DAYS], "soon"),
         "date",
         [pd.NaT, *DAYS[1:]],
-        "'x' holds dates: 1 cell is none (such as 'soon') and counts as missing",
+        "1 other cell (such as 'soon') counts as missing",
     ),
 }
 

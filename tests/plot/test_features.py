@@ -47,7 +47,7 @@ def test_draws_have_the_moments_of_the_posterior(fitted):
     mean, variance = model.latent_mean_and_variance(X[:6])
     np.testing.assert_allclose(draws[0].mean(axis=1), mean, atol=0.05)
     np.testing.assert_allclose(draws[0].var(axis=1) + noise[0], variance, rtol=0.05)
-    np.testing.assert_allclose(noise, 0.5, rtol=1e-6)
+    np.testing.assert_allclose(noise, 0.5 * model.inverse_temperature_**2, rtol=1e-6)
 
 
 def test_predictions_need_no_names_of_columns(fitted):
