@@ -89,7 +89,7 @@ class Peer:
         train.write(folder)
         test.write(folder, "_test")
         job: dict[str, Any] = {"mode": self.mode, "settings": dict(settings), "budget": budget}
-        if "m" in settings:
+        if isinstance(settings.get("m"), int):  # "auto" is our own classifiers' choice
             start = starting_point(train.X, settings["m"], settings["seed"])
             np.save(folder / "Z.npy", start.Z)
             job |= {"lengthscale": start.lengthscale, "amplitude": start.amplitude}
