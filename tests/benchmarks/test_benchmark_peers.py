@@ -106,6 +106,12 @@ def test_our_worker_takes_parameters_from_json():
     assert done.extra["inverse_temperature"] == 1.0
 
 
+def test_our_classifiers_may_choose_the_number_of_points():
+    split = next(splits("heart", 1))
+    settings = {"m": "auto", "seed": 0, "threads": 1, "parameters": {"max_epochs": 2}}
+    assert methods()["cavity-sep"](split.train, split.test, settings, None).extra["m"] == 100
+
+
 @pytest.mark.parametrize(("method", "rule"), [("cavity-sep", "ep"), ("cavity-svi", "vi")])
 def test_one_vs_rest_is_another_model(method, rule):
     split = many_classes(fixed("mnist"))

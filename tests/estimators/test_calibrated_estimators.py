@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cavity import SEPClassifier, SVIClassifier
 from cavity.gp.calibration import Calibration, leave_one_out_temperature
-from cavity.inference import train
+from cavity.inference import resolve, train
 from cavity.plot.canvas import log_proba_at
 from support import PINNED, interrupt_at, make, recalibrate
 
@@ -40,7 +40,7 @@ def test_held_out_rows_calibrate_and_few_rows_hold_none_out(cls, y):
 
 
 def test_without_held_out_rows_the_residual_counts_as_in_training():
-    model = quick(SEPClassifier, Y, residual_scale=0.2, validation_fraction=None)
+    model = quick(SEPClassifier, Y, residual_scale=0.2)
     assert (model.inverse_temperature_, model.residual_variance_scale_) == (1.0, 0.2)
 
 
@@ -68,6 +68,18 @@ def test_few_rows_are_calibrated_by_their_leave_one_out_scores(monkeypatch, cls,
     assert np.log(c) == pytest.approx(best, abs=0.05)
     assert len(y) * -model.loo_log_loss_ == pytest.approx(score(c), rel=1e-9)
     assert -model.loo_log_loss_ == pytest.approx(model.loo_log_proba_.mean(), abs=1e-9)
+
+
+def test_leave_one_out_scores_calibrate_no_model_without_the_penalty():
+    """They are much too good then, since inducing points and kernel have followed the rows."""
+    assert resolve(500).loo_calibration
+    assert resolve(500, method="vi").loo_calibration
+    assert not resolve(500, trace_penalty=0.0).loo_calibration
+    assert not resolve(500, residual_scale=0.0).loo_calibration
+    assert not resolve(500, optimizer=None).loo_calibration
+    assert not resolve(500, validation_fraction=None).loo_calibration
+    assert not resolve(500, own_validation=True).loo_calibration
+    assert not resolve(2_000).loo_calibration
 
 
 def test_leave_one_out_calibration_counts_weights_as_copies():

@@ -352,13 +352,18 @@ class Decisions:
 
     @property
     def loo_calibration(self) -> bool:
-        """Whether leave-one-out scores calibrate predictions: where rows are too few to hold any out."""
+        """Whether leave-one-out scores calibrate predictions: where rows are too few to hold any out.
+
+        Without the penalty these scores are much too good, since the inducing points follow the rows.
+        """
         if self.asked.validation_fraction != "auto" or self.asked.own_validation:
             return False
         if self.validation_fraction or self.asked.n_rows >= FEWEST_ROWS_TO_HOLD_OUT:
             return False
-        sites = self.asked.posterior_update == "natural" and self.asked.site_storage == "sites"
-        return sites and self.schedule == "steps"
+        if self.schedule != "steps" or self.moves_by_gradient or self.asked.site_storage != "sites":
+            return False
+        is_safe = self.residual_scale == 1.0 and self.trace_penalty == 1.0
+        return self.asked.method == "vi" or is_safe
 
 
 def points_of_a_leaf(n_local: int | str | None) -> int:
