@@ -11,7 +11,7 @@ from cavity import SEPClassifier, SVIClassifier
 from cavity.gp.calibration import Calibration, leave_one_out_temperature
 from cavity.inference import resolve, train
 from cavity.plot.canvas import log_proba_at
-from support import PINNED, interrupt_at, make, recalibrate
+from support import PINNED, interrupt_at, make, recalibrate, set_clock
 
 X, Y = make_moons(400, noise=0.3, random_state=0)
 THREE = Y + (X[:, 0] > 1.2)
@@ -89,6 +89,13 @@ def test_leave_one_out_calibration_counts_weights_as_copies():
     once = make(SEPClassifier, **options).fit(X[:200], Y[:200], sample_weight=np.full(200, 2.0))
     twice = make(SEPClassifier, **options).fit(X[copied], Y[copied])
     assert once.inverse_temperature_ == pytest.approx(twice.inverse_temperature_, rel=1e-6)
+
+
+def test_a_budget_in_seconds_leaves_time_for_leave_one_out_calibration(monkeypatch):
+    """Every look at the clock takes 2 ms, so that the machine's own speed has no say."""
+    set_clock(monkeypatch, 2e-3)
+    options = {**SHORT, "tol": 0.0, "max_epochs": 100_000, "max_seconds": 0.8}
+    assert make(SEPClassifier, **options).fit(X, Y).inverse_temperature_ != 1.0
 
 
 def test_few_separable_rows_are_predicted_with_more_confidence():

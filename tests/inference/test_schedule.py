@@ -70,8 +70,8 @@ def test_what_comes_after_training_is_kept_back_but_never_more_than_a_quarter(mo
     training = budget.of_the_steps(an_epoch).max_seconds
     assert 0.75 * most <= training <= most
     assert training <= most - min(4.0 * an_epoch, 0.25 * most) or training == most
-    with_held_out_rows = replace(budget, joins=True).of_the_steps(an_epoch).max_seconds
-    assert 0.75 * most <= with_held_out_rows <= training
+    calibrated = replace(budget, calibration=4.0).of_the_steps(an_epoch).max_seconds
+    assert 0.75 * most <= calibrated <= training
     assert Budget(10, max_seconds=most).of_the_steps(an_epoch).max_seconds == most
 
 

@@ -18,10 +18,8 @@ _LAST_GAIN = 0.05
 """Factor on the smallest gain at the end of the budget."""
 _SWEEPS_EPOCHS = 4.0
 """Time that is reserved for the exact sweeps after training, in epochs."""
-_JOINING_EPOCHS = 4.0
-"""The same for held-out rows to take part after that: calibration, two sweeps, and one that scores."""
 _SWEEPS_SHARE = 0.25
-"""Most of max_seconds that is reserved for all these sweeps."""
+"""Most of max_seconds that is reserved for these sweeps and the calibration."""
 _LATER_SHARE = 0.2
 """Share of max_seconds that is reserved for more inducing points after these sweeps."""
 _FULL_BATCH_WINDOW = 5
@@ -48,8 +46,8 @@ class Budget:
     """Share of the budget after which steps and gains shrink; 1 means never."""
     sweeps: bool = False
     """Whether exact sweeps follow the steps."""
-    joins: bool = False
-    """Whether held-out rows take part after them."""
+    calibration: float = 0.0
+    """The work, in epochs, of the calibration after them."""
     later: float = 0.0
     """The least work, in epochs, that may follow the sweeps."""
 
@@ -89,13 +87,13 @@ class Budget:
 
         The exact sweeps get the time of four epochs, if that is at most a quarter of all seconds. If
         the data are too large for that, there are no such sweeps, and q stays the average over
-        minibatches. Held-out rows that take part get the time of four more, within that quarter. What
+        minibatches. The calibration gets its time within that quarter, or none. What
         may follow the sweeps gets a fifth of all seconds, if that is enough for it.
 
         >>> budget = Budget(max_epochs=10, max_seconds=100.0, sweeps=True)
         >>> budget.of_the_steps(5.0).max_seconds, budget.of_the_steps(10.0).max_seconds
         (80.0, 100.0)
-        >>> replace(budget, joins=True).of_the_steps(3.0).max_seconds
+        >>> replace(budget, calibration=4.0).of_the_steps(3.0).max_seconds
         76.0
         >>> replace(budget, later=4.0).of_the_steps(5.0).max_seconds
         60.0
@@ -103,8 +101,9 @@ class Budget:
         reserve, most = _SWEEPS_EPOCHS * seconds_per_epoch, _SWEEPS_SHARE * self.max_seconds
         if not self.sweeps or reserve > most:
             return self
-        if self.joins and reserve + _JOINING_EPOCHS * seconds_per_epoch <= most:
-            reserve += _JOINING_EPOCHS * seconds_per_epoch
+        calibration = self.calibration * seconds_per_epoch
+        if reserve + calibration <= most:
+            reserve += calibration
         if 0.0 < self.later * seconds_per_epoch <= _LATER_SHARE * self.max_seconds:
             reserve += _LATER_SHARE * self.max_seconds
         return replace(self, max_seconds=self.max_seconds - reserve)

@@ -213,8 +213,9 @@ def _train_by_steps(
     chooses_predicting = chooses_predicting and _can_predict_with_more(config)
     more = chooses_predicting or config.n_predicting is not None
     later = least_work(len(problem.space.Z), config.n_predicting) if more else 0.0
-    joins = _joins_at_the_end(problem)
-    budget = replace(Budget.of(config), sweeps=True, joins=joins, later=later)
+    passes = _passes_of_calibration(problem, config)
+    calibration = 1.0 + passes if passes else 0.0  # the choice of the numbers takes time, too
+    budget = replace(Budget.of(config), sweeps=True, calibration=calibration, later=later)
     trainer, trained = train_steps(problem, config, progress, checkpointer, budget)
     started = trainer.problem
     problem = replace(problem, space=started.space, hyperprior=started.hyperprior)
@@ -287,14 +288,16 @@ def _exact_sweeps(
         max_sweeps=_MOST_SWEEPS,
         callback=lambda point: progress.swept(point.n_sweeps, point.change),
         clock=progress,
-        passes_after=_PASSES_WITH_HELD_OUT_ROWS if _joins_at_the_end(problem) else 0,
+        passes_after=_passes_of_calibration(problem, config),
     )
 
 
-def _joins_at_the_end(problem: Problem) -> bool:
-    """Whether held-out rows take part once they have calibrated the predictions."""
+def _passes_of_calibration(problem: Problem, config: TrainingConfig) -> int:
+    """Passes over all rows after the exact sweeps: to calibrate, and for held-out rows to take part."""
     held_out = problem.engine.held_out
-    return held_out is not None and len(held_out.numbers) > 0
+    if held_out is None:
+        return LOO_PASSES + 1 if config.loo_calibration else 0
+    return _PASSES_WITH_HELD_OUT_ROWS if len(held_out.numbers) else 0
 
 
 def _can_predict_with_more(config: TrainingConfig) -> bool:
@@ -394,7 +397,7 @@ def _calibrated_by_leaving_out(
     sweep_seconds = point.seconds_per_sweep
     if not config.loo_calibration or sweep_seconds is None:
         return result
-    if not progress.has_time((LOO_PASSES + 1) * sweep_seconds):
+    if not progress.has_time(_passes_of_calibration(problem, config) * sweep_seconds):
         return result
 
     def score(inverse_temperature: float) -> float:
