@@ -131,9 +131,9 @@ def candidates(race: Sequence[Entry]) -> list[Contender]:
 
     The others get as many inducing points as the winner.
     """
-    longest = max(entry["length"] for entry in race)
     points = next(entry["parameters"]["n_inducing"] for entry in race if entry["chosen"])
-    alone = {entry["candidate"]: entry["parameters"] for entry in race if entry["length"] == longest}
+    last = [entry for entry in race if entry["length"] > 1] or race
+    alone = {entry["candidate"]: entry["parameters"] for entry in last}
     limit = len(alone) + OTHERS
     for entry in sorted(race, key=lambda entry: float(entry["held_out_nll"])):
         label = entry["candidate"].rpartition(", m=")[0] + f", m={points}"

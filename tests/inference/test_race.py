@@ -41,9 +41,7 @@ def test_it_is_the_same_with_any_number_of_threads():
         assert a.candidate == b.candidate
         assert a.log_loss == pytest.approx(b.log_loss, rel=1e-9)
     assert one.config_ == two.config_
-    assert (
-        sum(entry.chosen and entry.length == race_module.LAST_LENGTH for entry in one.race_.entries) == 1
-    )
+    assert sum(entry.chosen and entry.length > 1 for entry in one.race_.entries) == 1
 
 
 def test_the_configuration_repeats_the_winner_without_a_race():
@@ -426,7 +424,7 @@ class TestQuestions:
         assert [candidate.residual_scale for candidate in sizes] == [0.0, 1.0]
 
     def test_the_winner_gets_leaves_if_rows_are_enough(self):
-        cases = ((10_000, []), (30_000, [2, 8]), (500_000, [32, 128]), (10**7, [512]), (10**9, [512]))
+        cases = ((10_000, []), (30_000, [2]), (500_000, [32]), (10**7, [512]), (10**9, [512]))
         for n_rows, numbers in cases:
             larger = Entrants(self.start, ALL_FREE, n_rows).larger(self.start)
             found = [candidate for candidate in larger if candidate.n_leaves is not None]
@@ -436,7 +434,7 @@ class TestQuestions:
     def test_what_wins_grows(self):
         entrants = Entrants(self.start, ALL_FREE, 500)
         larger = entrants.larger(self.start)
-        assert [(c.n_inducing, c.residual_scale) for c in larger] == [(200, 1.0), (200, 0.0)]
+        assert [(c.n_inducing, c.residual_scale) for c in larger] == [(200, 1.0)]
         assert entrants.larger(self.start._replace(n_inducing=251)) == []  # no more points than rows
         local = self.start._replace(n_inducing=20, n_leaves=4, n_local=30)
         assert [(c.n_leaves, c.n_local) for c in entrants.larger(local)] == [(16, 30), (4, 60)]

@@ -1,9 +1,9 @@
 """Which configurations race: `Candidate` is one of them, `Entrants` says which there are.
 
 Each question of the race is a method of `Entrants`: which model on which set of features, which scaling
-of the inputs, which kernel, and last how many inducing points. In the last one the other model takes
-part again, since short trials favour models that learn fast. Its winner grows as long as that is better:
-to twice as many inducing points, or to local ones, and then to more leaves or more points in each.
+of the inputs, which kernel, and last how many inducing points. The other model takes part again before
+that, since short trials favour models that learn fast. The winner grows as long as that is better: to
+twice as many inducing points, or to local ones, and then to more leaves or more points in each.
 
 The safe model is the paper's, with the trace penalty. The sharp one trains without the residual variance
 and without the penalty: where inducing points can explain the data well, it is better.
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from cavity.inference.race_records import RaceEntry
 
 POINTS = 200
-"""Number of inducing points that the last question begins with."""
+"""Number of inducing points that the questions about sizes begin with."""
+SIZES_LENGTH, GROWN_LENGTH = 3, 6
+"""Lengths of trials with so many inducing points, and with more, in units of the other trials."""
 MORE_LEAVES = 4
 """How many times as many leaves are tried next."""
 SAFE, SHARP = (
@@ -125,9 +127,10 @@ class Entrants:
         return distinct([best, *(self.varied(best, kernel_name=name) for name in KERNELS)])
 
     def sizes(self, best: Candidate) -> list[Candidate]:
-        """The last question: more inducing points, for both models, or for one and what it grows to."""
-        models = distinct(self._both_models(self.varied(best, n_inducing=POINTS)))
-        return models if len(models) > 1 else [*models, *self.larger(models[0])]
+        """The question after the kernel: both models with more inducing points, or what one grows to."""
+        best = self.varied(best, n_inducing=POINTS)
+        other = self.varied(best, **(SHARP if best.residual_scale else SAFE))
+        return [best, other] if other != best else [best, *self.larger(best)]
 
     def larger(self, best: Candidate) -> list[Candidate]:
         """What the winner of the last question grows to: it has no more inducing points than rows.
@@ -135,14 +138,20 @@ class Entrants:
         It gets local inducing points, or twice as many for all rows.
         """
         if best.n_leaves is None:
-            grown = self._both_models(self.varied(best, n_inducing=2 * best.n_inducing))
-            grown += self._leaves(best)
+            grown = [self.varied(best, n_inducing=2 * best.n_inducing), *self._leaves(best)]
         else:
             assert best.n_local is not None
             grown = [best._replace(n_leaves=MORE_LEAVES * best.n_leaves)]
             if "n_local" in self.free:
                 grown.append(best._replace(n_local=2 * best.n_local))
         return [c for c in grown if best.n_points < c.n_points and self._is_possible(c)]
+
+    def length(self, candidate: Candidate, is_last: bool) -> int:
+        """Length of its trial; is_last: whether the question is about sizes."""
+        if not is_last:
+            return 1
+        has_grown = "n_inducing" in self.free and candidate.n_points > POINTS
+        return GROWN_LENGTH if has_grown else SIZES_LENGTH
 
     def of_ordinary_size(self, candidate: Candidate) -> Candidate:
         """The candidate with POINTS inducing points and no leaves, if a row now meets more of them.
@@ -159,19 +168,15 @@ class Entrants:
             return candidate.n_points <= self.n_rows
         return candidate.n_points <= min(self.n_rows, SAMPLE_ROWS) and candidate.n_leaves <= MOST_LEAVES
 
-    def _both_models(self, best: Candidate) -> list[Candidate]:
-        """A candidate, and the same with the other model."""
-        return [best, self.varied(best, **(SHARP if best.residual_scale else SAFE))]
-
     def _leaves(self, best: Candidate) -> list[Candidate]:
-        """A candidate with local inducing points: in as many leaves as have enough rows, and in more."""
+        """The candidate with local inducing points, in as many leaves as have enough rows."""
         if "n_leaves" not in self.free:
             return []
         few = self.varied(best, n_inducing=POINTS_BESIDE_LEAVES)._replace(n_local=self.n_local)
         number = leaves_with_enough_rows(self.n_rows, few.width)
         while number > 1 and not self._is_possible(few._replace(n_leaves=number)):
             number //= 2
-        return [few._replace(n_leaves=n) for n in (number, MORE_LEAVES * number)] if number > 1 else []
+        return [few._replace(n_leaves=number)] if number > 1 else []
 
 
 def distinct(candidates: Iterable[Candidate]) -> list[Candidate]:

@@ -2,12 +2,13 @@
 
 Some rows are held out once, the same ones for every configuration. Candidates are trained for a short
 time and scored on these rows. One question is asked after the other, each about the best candidate so
-far; `cavity.inference.candidates` has the questions. The last one gets longer trials. They begin at the
+far; `cavity.inference.candidates` has the questions. The last ones get longer trials. They begin at the
 kernel parameters that earlier ones have learned with fewer points, where steps are cheap, and so does
 the training of the winner.
 
-Trials of the last question may take the same seconds or, without a clock, the same work: a pass over n
-rows with m points is O(nm²).
+Trials of one length may take the same seconds or, without a clock, the same work: a pass over n rows
+with m points is O(nm²). Candidates that the winner may grow to get twice as much, since they learn more
+slowly at first: after equal seconds more points often seem worse that are better in the whole fit.
 
 Where the sharp model is not better by more than a standard error, the safe one is chosen (the
 one-standard-error rule of Breiman et al., 1984): the scores then do not tell them apart, and its
@@ -36,7 +37,7 @@ from cavity.data.source import RowSource, with_feature_set
 from cavity.engines.backend import Backend
 from cavity.errors import NumericalError
 from cavity.gp.leaves import LocalPrior
-from cavity.inference.candidates import Candidate, Entrants, distinct
+from cavity.inference.candidates import GROWN_LENGTH, Candidate, Entrants, distinct
 from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.checkpoint_file import Fingerprint
 from cavity.inference.config import TrainingConfig
@@ -57,15 +58,13 @@ from cavity.inference.train import held_out_moments, train_steps
 from cavity.inference.trainer import Trainer, TrainingState
 from cavity.typing import Array
 
-LAST_LENGTH = 3
-"""Length of the trials of the last question, in units of the others."""
 RACE_SHARE = 0.35
 """Share of max_seconds that the race takes."""
 EPOCHS_SHARE = 1.0 / 15.0
 """Length of a trial in units of max_epochs, without max_seconds."""
 DOUBLE_COST = 8
 """Cost of a step with twice as many inducing points."""
-STEPS_SHARE = 0.9
+STEPS_SHARE = 0.85
 """Share of a trial's seconds that its steps may take; the rest is for its start and its score."""
 SHORTEST_TRIAL = 1e-3
 """Seconds of a trial if no time is left: it takes a single step."""
@@ -95,6 +94,7 @@ class Prepared(NamedTuple):
     """Where the trial of a candidate begins."""
 
     candidate: Candidate
+    length: int
     config: TrainingConfig
     scaling: Scaling
     start: Start
@@ -125,54 +125,55 @@ class _Runner:
         """Trials that were run, with their lengths; those that the user has stopped are shorter."""
         self._n_running, self._one_ended = 0, Condition()
         self.scalings: dict[tuple[str | None, str | None], Scaling] = {}
+        self.preparation = 0.0
+        """Seconds that the starts of the last trials took."""
         self.best: tuple[RaceEntry, Trial] | None = None
         self.n_side_by_side = self.backend.n_side_by_side(self.source)
         self.progress.deadline = RACE_SHARE * self.configure(self.entrants.start).max_seconds
 
-    def best_of(self, candidates: Sequence[Candidate], length: int, rounds_left: float) -> RaceEntry:
-        """The best of some candidates after trials of a length.
+    def best_of(self, candidates: Sequence[Candidate], is_last: bool, rounds_left: float) -> RaceEntry:
+        """The best of some candidates after their trials.
 
+        is_last: whether the question is about sizes; its trials are longer.
         rounds_left: how long the race will still take with these trials, in trials of length 1 one after
         the other.
         """
-        todo = [c for c in candidates if (c, length) not in self.entries]
-        if len(candidates) > 1:
+        keys = [(c, self.entrants.length(c, is_last)) for c in candidates]
+        todo = [key for key in keys if key not in self.entries]
+        if len(keys) > 1:
             try:
-                prepared = [self._prepared(c, length) for c in todo]
+                began = self.progress.seconds
+                prepared = [self._prepared(*key) for key in todo]
+                self.preparation = self.progress.seconds - began
                 left = STEPS_SHARE * max(0.0, self.progress.seconds_left)
-                seconds = length * left / max(1.0, rounds_left)
-                if length > 1:  # no trial is shorter than those that it is compared with
-                    known = (self.entries.get((c, length)) for c in candidates)
-                    seconds = max([seconds, *(entry.seconds for entry in known if entry is not None)])
-                trials = self._trials(prepared, length, seconds)
-                for candidate, trial in zip(todo, trials, strict=True):
-                    self._enter(candidate, length, trial)
+                unit = left / max(1.0, rounds_left)
+                if is_last:  # no trial is shorter than those that it is compared with
+                    known = (self.entries[key] for key in keys if key in self.entries)
+                    unit = max([unit, *(entry.seconds / entry.length for entry in known)])
+                for key, trial in zip(todo, self._trials(prepared, unit), strict=True):
+                    self._enter(*key, trial)
             except BaseException:
                 self.progress.stop()  # the other trials end, too
                 raise
         elif todo:
-            return entry_of(todo[0], length, Trial(NOT_SCORED, 0, 0.0))
-        tried = [(self.entries[c, length], self.losses[c, length]) for c in candidates]
-        return preferred(tried, self.held_out.counts)
+            return entry_of(*todo[0], Trial(NOT_SCORED, 0, 0.0))
+        return preferred([(self.entries[key], self.losses[key]) for key in keys], self.held_out.counts)
 
-    def _trials(
-        self, prepared: Sequence[Prepared | Trial], length: int, seconds: float
-    ) -> Iterable[Trial]:
+    def _trials(self, prepared: Sequence[Prepared | Trial], unit: float) -> Iterable[Trial]:
+        """Run trials; unit: seconds of a trial of length 1."""
         if len(prepared) == 1:
-            return [self._trial(self.backend, prepared[0], length, seconds)]
+            return [self._trial(self.backend, prepared[0], unit)]
         return self.backend.side_by_side(
-            self.source, lambda backend, one: self._trial(backend, one, length, seconds), prepared
+            self.source, lambda backend, one: self._trial(backend, one, unit), prepared
         )
 
-    def can_grow(self, candidate: Candidate) -> bool:
-        """Whether a larger trial has time for a step, as long as the last one took.
+    def can_grow(self, entry: RaceEntry) -> bool:
+        """Whether larger trials have time to start and for a step.
 
         With twice as many points minibatches are twice as large, and a row costs four times as much.
         """
-        entry = self.entries.get((candidate, LAST_LENGTH))
-        if entry is None:
-            return False
-        return entry.n_steps >= DOUBLE_COST and self.progress.has_time(entry.seconds)
+        seconds = entry.seconds / entry.length * GROWN_LENGTH
+        return entry.n_steps >= DOUBLE_COST and self.progress.has_time(self.preparation + seconds)
 
     def recall(self) -> None:
         """Enter all trials of the log."""
@@ -186,7 +187,7 @@ class _Runner:
         entry = entry_of(candidate, length, trial)
         self.entries[candidate, length] = entry
         self.losses[candidate, length] = trial.losses
-        if self.best is None or _by_length(entry) < _by_length(self.best[0]):
+        if self.best is None or _last_first(entry) < _last_first(self.best[0]):
             self.best = entry, trial
         if trial.theta:
             self.learned[candidate, length] = trial.theta
@@ -216,7 +217,7 @@ class _Runner:
             self.scalings[key] = learn_scaling(source, config, self.backend)
         scaling = self.scalings[key]
         start = self.make_start(scaling, config)
-        return Prepared(candidate, config, scaling, start, self.epochs(candidate))
+        return Prepared(candidate, length, config, scaling, start, self.epochs(candidate))
 
     def whole(self, candidate: Candidate) -> TrainingConfig:
         """The configuration of the whole fit of a candidate."""
@@ -234,7 +235,7 @@ class _Runner:
         """Where the training of a candidate begins: at kernel parameters that trials have learned.
 
         They are those of the same kernel on the same inputs; of the same model if there are any, and
-        then of the longest and best trial.
+        then of the best trial, of a long one if there was any.
         """
         given = self.configure(candidate).kernel_start
         if given is not None:
@@ -243,7 +244,7 @@ class _Runner:
             (
                 (one.n_leaves is None) != (candidate.n_leaves is None),
                 one[:2] != candidate[:2],
-                -length,
+                length == 1,
                 rank(self.entries[one, length]),
                 theta,
             )
@@ -254,7 +255,7 @@ class _Runner:
         ]
         return min(alike)[-1] if alike else None
 
-    def _trial(self, backend: Backend, prepared: Prepared | Trial, length: int, seconds: float) -> Trial:
+    def _trial(self, backend: Backend, prepared: Prepared | Trial, unit: float) -> Trial:
         if isinstance(prepared, Trial):
             return prepared
         with self._one_ended:
@@ -262,8 +263,8 @@ class _Runner:
         try:
             if self.progress.interrupted:
                 raise KeyboardInterrupt
-            trial, is_whole = self._trained(backend, prepared, length, seconds)
-            self.ran.append((prepared.candidate, length, trial))
+            trial, is_whole = self._trained(backend, prepared, unit)
+            self.ran.append((prepared.candidate, prepared.length, trial))
             if not is_whole:
                 self.progress.stop()  # the trials beside it end, too
                 raise KeyboardInterrupt
@@ -282,15 +283,13 @@ class _Runner:
                 if trial.n_steps:
                     self._note(candidate, length, trial)
 
-    def _trained(
-        self, backend: Backend, prepared: Prepared, length: int, seconds: float
-    ) -> tuple[Trial, bool]:
+    def _trained(self, backend: Backend, prepared: Prepared, unit: float) -> tuple[Trial, bool]:
         """A trial, and whether it has come to its end."""
-        _, config, scaling, start, epochs = prepared
+        _, length, config, scaling, start, epochs = prepared
         config = replace(
             config,
             max_epochs=EPOCHS_SHARE * length * epochs,
-            max_seconds=max(seconds, SHORTEST_TRIAL),
+            max_seconds=max(unit * length, SHORTEST_TRIAL),
             early_stopping=None,
         )
         progress = Progress(within=self.progress)
@@ -327,9 +326,9 @@ def _end(trainer: Trainer, state: TrainingState) -> Start:
     )
 
 
-def _by_length(entry: RaceEntry) -> tuple[float, float]:
-    """Longer trials first, and better entries first among those of a length."""
-    return (-entry.length, entry.log_loss)
+def _last_first(entry: RaceEntry) -> tuple[bool, float]:
+    """Trials of the questions about sizes first, and better entries first among them."""
+    return (entry.length == 1, entry.log_loss)
 
 
 def race(
@@ -361,13 +360,13 @@ def race(
     with progress.until_interrupted() as block:
         for i, question in enumerate(questions):
             if i == 0 or progress.has_time():
-                best = runner.best_of(question(best), 1, sum(rounds[i:])).candidate
+                best = runner.best_of(question(best), False, sum(rounds[i:])).candidate
         left, more = rounds[len(questions) :], entrants.sizes(best)
         while more and progress.has_time():
             tried = distinct([*tried, *more])
-            best = runner.best_of(tried, LAST_LENGTH, sum(left) or LAST_LENGTH).candidate
-            grows = best in more and runner.can_grow(best)
-            left, more = left[1:], entrants.larger(best) if grows else []
+            winner = runner.best_of(tried, True, sum(left) or GROWN_LENGTH)
+            best, left = winner.candidate, left[1:]
+            more = entrants.larger(best) if best in more and runner.can_grow(winner) else []
     if block.interruption is not None:
         runner.stop()
         if runner.best is None:
@@ -379,7 +378,7 @@ def race(
 def _decision(runner: _Runner, best: Candidate, stopped: Trial | None = None) -> RaceDecision:
     """The decision for a candidate; stopped: its trial, if the user has stopped the race."""
     entries = [replace(e, chosen=e.candidate == best) for e in runner.entries.values()]
-    entries.sort(key=lambda e: (*_by_length(e), str(e.candidate)))
+    entries.sort(key=lambda e: (*_last_first(e), str(e.candidate)))
     seconds = runner.progress.seconds
     seconds = runner.log.decided(best, seconds) if stopped is None else seconds
     config, race = runner.whole(best), Race(tuple(entries), seconds)
@@ -396,8 +395,8 @@ def _rounds(entrants: Entrants, n_side_by_side: int) -> list[float]:
         (len(entrants.scalings(start)) - 1, 1),
         (len(entrants.further_features(start)) - 1, 1),
         (len(entrants.kernels(start)) - 1, 1),
-        (len(sizes), LAST_LENGTH),
-        (len({*larger} - {*sizes}), LAST_LENGTH),
-        (len({*again} - {*larger}), LAST_LENGTH),  # the winner grows more if time is left
+        (len(sizes), entrants.length(sizes[-1], True)),
+        (len({*larger} - {*sizes}), GROWN_LENGTH),
+        (len({*again} - {*larger}), GROWN_LENGTH),  # the winner grows more if time is left
     ]
     return [math.ceil(n / n_side_by_side) * length for n, length in rounds]

@@ -55,7 +55,7 @@ class RaceEntry:
 
 @dataclass(frozen=True, repr=False)
 class Race:
-    """The candidates of a race, best first within each length of trial, longest trials first."""
+    """The candidates of a race, those of the questions about sizes first, and the best first."""
 
     entries: tuple[RaceEntry, ...]
     seconds: float
