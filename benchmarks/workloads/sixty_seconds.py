@@ -129,17 +129,26 @@ def choice_table(repetitions: Sequence[Repetition]) -> str:
 def candidates(race: Sequence[Entry]) -> list[Contender]:
     """The candidates to train alone: those of the last trials, and the best others of short trials.
 
-    The others get as many inducing points as the winner.
+    The others get as many inducing points as the winner, or as many leaves.
     """
-    points = next(entry["parameters"]["n_inducing"] for entry in race if entry["chosen"])
+    winner = next(entry for entry in race if entry["chosen"])
     last = [entry for entry in race if entry["length"] > 1] or race
     alone = {entry["candidate"]: entry["parameters"] for entry in last}
     limit = len(alone) + OTHERS
     for entry in sorted(race, key=lambda entry: float(entry["held_out_nll"])):
-        label = entry["candidate"].rpartition(", m=")[0] + f", m={points}"
+        model, _, _ = entry["candidate"].rpartition(", m=")
+        _, _, size = winner["candidate"].rpartition(", m=")
         if len(alone) < limit:
-            alone.setdefault(label, {**entry["parameters"], "n_inducing": points})
+            given = _of_size(entry["parameters"], winner["parameters"])
+            alone.setdefault(f"{model}, m={size}", given)
     return [Contender(label, "cavity-sep", {"parameters": given}) for label, given in alone.items()]
+
+
+def _of_size(parameters: Entry, other: Entry) -> dict[str, Any]:
+    """The same parameters with the numbers of inducing points and of leaves of others."""
+    size = {name: other[name] for name in ("n_inducing", "leaves") if name in other}
+    local = {name: other["config"][name] for name in ("n_local",) if name in other["config"]}
+    return {**parameters, **size, "config": {**parameters["config"], **local}}
 
 
 def _by_dataset(repetitions: Sequence[Repetition]) -> dict[str, list[Repetition]]:

@@ -135,6 +135,15 @@ class TestSixtySeconds:
         assert list(alone) == ["a, m=200", "b, m=400", "a, m=400", "c, m=400"]
         assert alone["c, m=400"] == {"n_inducing": 400, "config": {"name": "c"}}
 
+    def test_other_candidates_get_the_leaves_of_the_winner(self):
+        winner = {**entry("b, m=20 + 4 leaves × 100", 6, 0.2, 20), "chosen": True}
+        winner["parameters"] = {"n_inducing": 20, "leaves": 4, "config": {"name": "b", "n_local": 100}}
+        other = {**entry("c, m=100", 1, 0.3, 100), "chosen": False}
+        found = sixty_seconds.candidates([winner, other])
+        assert [c.label for c in found] == ["b, m=20 + 4 leaves × 100", "c, m=20 + 4 leaves × 100"]
+        given = found[1].settings["parameters"]
+        assert given == {"n_inducing": 20, "leaves": 4, "config": {"name": "c", "n_local": 100}}
+
     def test_the_choice_beside_the_best(self):
         fits = [raced(0.21), raced(0.2, label="b, m=400"), raced(0.199, label="a, m=200")]
         fits += [replace(r, dataset="skin") for r in fits[:2]]
