@@ -431,6 +431,16 @@ class TestQuestions:
             assert [candidate.n_leaves for candidate in found] == numbers
             assert {(c.n_inducing, c.n_local) for c in found} <= {(20, 100)}
 
+    def test_trials_of_what_has_grown_are_twice_as_long(self):
+        entrants = Entrants(self.start, ALL_FREE, 100_000)
+        few = self.start._replace(n_inducing=candidates.POINTS)
+        sizes = (few, *entrants.larger(few))
+        assert [c.n_leaves for c in sizes] == [None, None, 8]
+        assert [entrants.length(c, is_last=True) for c in sizes] == [3, 6, 6]
+        assert {entrants.length(c, is_last=False) for c in sizes} == {1}
+        fixed = replace(entrants, free=ALL_FREE - {"n_inducing"})  # the user's own number has not grown
+        assert fixed.length(self.start._replace(n_inducing=1_000), is_last=True) == 3
+
     def test_what_wins_grows(self):
         entrants = Entrants(self.start, ALL_FREE, 500)
         larger = entrants.larger(self.start)
